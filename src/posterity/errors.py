@@ -1,0 +1,20 @@
+"""What a user's mistake or a bad file raises."""
+
+import importlib
+from types import ModuleType
+
+
+class Error(ValueError):
+    """A mistake that a user can mend: the message says what is wrong and what to do."""
+
+
+def require(module: str) -> ModuleType:
+    """Import an optional dependency, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise Error(
+            f"This needs the package {package!r}, which is not installed: "
+            "run  pip install 'posterity[all]'  and try again."
+        ) from error
