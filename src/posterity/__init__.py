@@ -1,3 +1,14 @@
 """Implicit posteriors for neural networks: honest uncertainty for any PyTorch network."""
 
+from posterity import networks
+from posterity.errors import Error
+from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from posterity.methods import IBNN, MAP
+from posterity.methods import table as methods
+from posterity.posterior import Functions, Posterior
+from posterity.prediction import Prediction, predict
+from posterity.training import fit
+
 __version__ = "0.1.0"
+
+__all__ = ["IBNN", "MAP", "Bernoulli", "Categorical", "Error", "Functions", "Gaussian", "Likelihood", "Posterior", "Prediction", "fit", "methods", "networks", "predict"]

@@ -1,0 +1,12 @@
+"""The methods, one file each, and the table of their short names."""
+
+from posterity.methods.ibnn import IBNN
+from posterity.methods.map import MAP
+from posterity.posterior import Posterior
+
+TABLE: dict[str, type[Posterior]] = {"map": MAP, "ibnn": IBNN}
+
+
+def table() -> dict[str, type[Posterior]]:
+    """Short name → class. Every class is built by `cls(network)` alone, with defaults that work."""
+    return dict(TABLE)

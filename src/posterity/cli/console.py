@@ -1,0 +1,88 @@
+"""What the commands print: tables for people, or one JSON object for programs."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from posterity.report.comparison import SCORES, Comparison
+from posterity.report.words import verdict
+
+
+class Output:
+    """Standard output for results, standard error for progress; with `json`, only the object on the former."""
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        self._results = Console(stderr=json)
+        self._progress = Console(stderr=True)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether someone watches the progress."""
+        return self._progress.is_terminal
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While other code works: with `json`, whatever it prints goes to standard error."""
+        if not self.json:
+            yield
+            return
+        with redirect_stdout(sys.stderr):
+            yield
+
+    def step(self, text: str) -> None:
+        """A line about what happens now."""
+        self._progress.print(Text(text), soft_wrap=True)
+
+    def say(self, text: str = "") -> None:
+        """A line of the result."""
+        self._results.print(Text(text), soft_wrap=True)
+
+    def table(self, columns: list[str], rows: list[list[str | Text]], numbers: bool = False) -> None:
+        """A table; with `numbers`, every column but the first is aligned to the right."""
+        table = Table(header_style="bold", border_style="dim")
+        for index, column in enumerate(columns):
+            table.add_column(Text(column), justify="right" if numbers and index else "left")
+        for row in rows:
+            table.add_row(*[Text(cell) if isinstance(cell, str) else cell for cell in row])
+        self._results.print(table)
+
+    def scores(self, comparison: Comparison) -> None:
+        """The table of a comparison with the best values bold, and what it means."""
+        names = comparison.scores()
+        best = {score: comparison.best(score) for score in names}
+        rows: list[list[str | Text]] = [
+            [
+                method,
+                *(
+                    Text(comparison.written(method, score), style="bold green" if method in best[score] else "")
+                    for score in names
+                ),
+            ]
+            for method in comparison.methods
+        ]
+        self.table(["method", *(SCORES[score].label for score in names)], rows, numbers=True)
+        self.say(" ".join(verdict(comparison)))
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Print the result as JSON where that was asked for."""
+        if self.json:
+            print(json.dumps(plain(result), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """The value with what JSON does not have, such as NaN, as null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,66 @@
+"""The options that commands share, each explained once."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Task(StrEnum):
+    """What is predicted."""
+
+    classification = "classification"
+    regression = "regression"
+
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A built-in name (see `posterity data`), a CSV, Parquet or NPZ file, or a folder of images.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A model folder, as `train` and `compare` write them.", show_default=False
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="The column to predict (needed for tables).", show_default=False),
+]
+TaskOption = Annotated[
+    Task | None,
+    typer.Option("--task", help="Predict classes or numbers; guessed from the target if left out.", show_default=False),
+]
+Methods = Annotated[
+    str,
+    typer.Option(metavar="A,B,…", help="Which methods, separated by commas (see `posterity methods`)."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="How many times to repeat, each with another seed.")]
+Seed = Annotated[int, typer.Option(min=0, help="The first seed; the same seed gives the same result.")]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Passes through the training data; chosen by their number if left out.", show_default=False),
+]
+BatchSize = Annotated[
+    int | None, typer.Option(min=1, help="Rows per step; chosen by their number if left out.", show_default=False)
+]
+LearningRate = Annotated[
+    float | None, typer.Option("--lr", help="Learning rate; a default that suits the method if left out.", show_default=False)
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=1, help="Functions to draw for a prediction; the method's own number if left out.", show_default=False),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where files of the built-in data lie; downloads go to a cache.", show_default=False),
+]
+Device = Annotated[str, typer.Option(help="`cpu`, `cuda`, or `auto` for a GPU where there is one.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output; all else goes to standard error.")
+]

@@ -1,0 +1,209 @@
+"""One column of a table: how its raw values become numbers for a network.
+
+A raw column is a one-dimensional array of numbers, booleans, ``datetime64`` or objects (text, ``None`` where
+missing). What it becomes is learned from the training rows alone.
+"""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from posterity.datasets import checks
+from posterity.errors import Error
+
+MOST_CATEGORIES = 50
+_PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
+_LARGEST = 1e150  # squares of larger numbers overflow, so they count as infinite
+_CLIP = 1e6  # standard deviations, so that float32 stays finite
+
+
+def is_text(values: np.ndarray) -> bool:
+    """Whether a raw column holds objects or text rather than numbers, booleans or dates."""
+    return values.dtype.kind in "OUST"
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Return where a raw column has no value: NaN, NaT, None or empty text."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind == "M":
+        return np.isnat(values)
+    if is_text(values):
+        return np.array([v is None or v != v or (isinstance(v, str) and not v.strip()) for v in values], bool)
+    return np.zeros(len(values), dtype=bool)
+
+
+def numbers(values: np.ndarray) -> np.ndarray:
+    """Return a raw column as float64, NaN where a value is missing or no number."""
+    if values.dtype.kind in "bfiu":
+        return values.astype(np.float64)
+    result = np.full(len(values), np.nan)
+    if not is_text(values):
+        return result
+    present = ~missing(values)
+    try:
+        result[present] = values[present].astype(np.float64)
+    except (ValueError, TypeError, OverflowError):
+        result[present] = [_number(value) for value in values[present]]
+    return result
+
+
+def dates(values: np.ndarray) -> np.ndarray:
+    """Return a raw column as days since 1970, NaN where a value is missing or no ISO 8601 date."""
+    result = np.full(len(values), np.nan)
+    if values.dtype.kind == "M":
+        present = ~np.isnat(values)
+        result[present] = values[present].astype("datetime64[s]").astype(np.float64) / 86_400
+    elif is_text(values):
+        present = ~missing(values)
+        result[present] = [_days(value) for value in values[present]]
+    return result
+
+
+def labels(values: np.ndarray) -> list[str | None]:
+    """Return a raw column as text, None where a value is missing; whole numbers are written without a point."""
+    return [None if gone else label(value) for value, gone in zip(values, missing(values), strict=True)]
+
+
+def label(value: Any) -> str:
+    """Write one value as text: 1, 1.0 and "1.0" are all "1"."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    text = str(value).strip()
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a network sees: ``kind`` is "number", "date" (in days) or "category".
+
+    Numbers and dates are standardised by ``mean`` and ``std``, with ``median`` where missing and, with
+    ``indicator``, a second column that is 1 there. Categories are one-hot; None is the missing value.
+    """
+
+    name: str
+    kind: str
+    mean: float = 0.0
+    std: float = 1.0
+    median: float = 0.0
+    indicator: bool = False
+    categories: tuple[str | None, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The number of columns it becomes."""
+        return len(self.categories) if self.kind == "category" else 1 + self.indicator
+
+    def encode(self, values: np.ndarray) -> np.ndarray:
+        """Turn raw values [n] into float32 [n, width]; a category that was never seen is all zeros."""
+        result = np.zeros((len(values), self.width), dtype=np.float32)
+        if self.kind == "category":
+            place = {category: i for i, category in enumerate(self.categories)}
+            for row, text in enumerate(labels(values)):
+                if text in place:
+                    result[row, place[text]] = 1
+            return result
+        value = _finite(self.name, _PARSERS[self.kind](values))
+        gone = np.isnan(value)
+        value[gone] = self.median
+        result[:, 0] = np.clip((value - self.mean) / self.std, -_CLIP, _CLIP)
+        if self.indicator:
+            result[:, 1] = gone
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self) | {"categories": list(self.categories)}
+
+    @classmethod
+    def from_dict(cls, value: object) -> "Column":
+        """Rebuild a column, or raise an ``Error`` on anything that ``to_dict`` would not write."""
+        entry = checks.mapping(value, set(cls.__dataclass_fields__), "a column")
+        categories = checks.texts(entry["categories"], "categories", most=MOST_CATEGORIES, empty=True)
+        if entry["kind"] not in ("number", "date", "category") or (
+            bool(categories) != (entry["kind"] == "category")
+        ):
+            raise Error(f"The preprocessing of this model has a column of unknown kind {entry['kind']!r}.")
+        return cls(
+            name=checks.text(entry["name"], "name"),
+            kind=entry["kind"],
+            mean=checks.number(entry["mean"], "mean"),
+            std=checks.number(entry["std"], "std", positive=True),
+            median=checks.number(entry["median"], "median"),
+            indicator=checks.boolean(entry["indicator"], "indicator"),
+            categories=tuple(categories),
+        )
+
+
+def fit(name: str, values: np.ndarray) -> Column | None:
+    """Learn a column from the training rows; None, with a warning where it matters, if it is of no use."""
+    kind = _kind(values)
+    if kind == "category":
+        return _fit_category(name, labels(values))
+    raw = _PARSERS[kind](values)
+    if (unread := int(np.isnan(raw).sum() - missing(values).sum())) > 0:
+        warnings.warn(f"Column {name!r}: {unread} values that are no {kind} count as missing.")
+    value = _finite(name, raw)
+    gone = np.isnan(value)
+    present = value[~gone]
+    constant = not len(present) or present.min() == present.max()
+    if constant and (not len(present) or not gone.any()):
+        return None
+    std = 1.0 if constant else float(present.std()) or 1.0
+    median = float(np.median(present))
+    return Column(name, kind, float(present.mean()), std, median, bool(gone.any()))
+
+
+def _fit_category(name: str, texts: list[str | None]) -> Column | None:
+    counts = Counter(texts)
+    if len(counts) < 2:
+        return None
+    if len(counts) > MOST_CATEGORIES or len(counts) > max(10, len(texts) / 2):
+        warnings.warn(f"Column {name!r} is left out: its {len(counts)} different texts look like names or ids.")
+        return None
+    return Column(name, "category", categories=tuple(sorted(counts, key=lambda text: (text is None, text or ""))))
+
+
+def _kind(values: np.ndarray) -> str:
+    if values.dtype.kind == "M":
+        return "date"
+    if not is_text(values):
+        return "number"
+    present = values[~missing(values)]
+    for kind, parse in _PARSERS.items():
+        if np.isfinite(parse(present)).sum() >= max(_PARSED * len(present), 1):
+            return kind
+    return "category"
+
+
+def _finite(name: str, value: np.ndarray) -> np.ndarray:
+    huge = np.abs(value) > _LARGEST
+    if huge.any():
+        warnings.warn(f"Column {name!r}: {int(huge.sum())} infinite values count as missing.")
+    return np.where(huge, np.nan, value)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, TypeError, OverflowError):
+        return {"true": 1.0, "false": 0.0}.get(str(value).strip().lower(), np.nan)
+
+
+def _days(value: Any) -> float:
+    try:
+        moment = datetime.fromisoformat(str(value).strip().replace("/", "-"))
+    except ValueError:
+        return np.nan
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() / 86_400
+
+
+_PARSERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"number": numbers, "date": dates}

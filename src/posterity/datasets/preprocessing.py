@@ -1,0 +1,227 @@
+"""From raw rows and images to the tensors a network was trained on; kept as JSON beside the model."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posterity.datasets import checks
+from posterity.datasets.columns import Column, labels, missing, numbers
+from posterity.errors import Error
+
+MOST_COLUMNS = 10_000
+_MOST_CLASSES = 100_000
+_LARGEST_SIDE = 4_096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing(ABC):
+    """What new inputs and targets need; a table's or images'.
+
+    ``target`` names the target column. For classification ``classes`` lists the class names in the order of
+    the network's outputs; for regression it is None, and targets are (value − target_mean) / target_std.
+    """
+
+    kind: ClassVar[str]
+    target: str = "y"
+    classes: list[str] | None = None
+    target_mean: float = 0.0
+    target_std: float = 1.0
+
+    @abstractmethod
+    def inputs(self, raw: Any) -> Tensor:
+        """Turn raw inputs into the float32 tensor the network takes."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold and ``from_dict`` reads."""
+
+    def targets(self, raw: Any) -> Tensor:
+        """Turn raw targets [n] into class numbers, int64 [n], or standardised values, float32 [n, 1]."""
+        values = np.asarray(raw)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise Error(f"The target {self.target!r} must be one column, not an array of {values.shape}.")
+        if missing(values).any():
+            raise Error(f"The target {self.target!r} has missing values: leave those rows out.")
+        if self.classes is not None:
+            return self._class_numbers(values)
+        value = numbers(values)
+        if not np.isfinite(value).all():
+            example = values[~np.isfinite(value)][0]
+            raise Error(f"The target {self.target!r} holds {example!r}, which is no finite number.")
+        value = (value - self.target_mean) / self.target_std
+        return torch.from_numpy(value.astype(np.float32))[:, None]
+
+    def _class_numbers(self, values: np.ndarray) -> Tensor:
+        assert self.classes is not None
+        place = {name: i for i, name in enumerate(self.classes)}
+        if values.dtype.kind in "iu" and not any(name.lstrip("-").isdigit() for name in self.classes):
+            place = {str(i): i for i in range(len(self.classes))}
+        names = labels(values)
+        if unknown := sorted({str(name) for name in names if name not in place}):
+            raise Error(
+                f"The target {self.target!r} holds {', '.join(map(repr, unknown[:5]))}, which the model was not "
+                f"trained on; it knows {', '.join(map(repr, self.classes[:20]))}."
+            )
+        return torch.tensor([place[str(name)] for name in names], dtype=torch.int64)
+
+    def _target_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "target": self.target,
+            "classes": self.classes,
+            "target_mean": self.target_mean,
+            "target_std": self.target_std,
+        }
+
+    @staticmethod
+    def from_dict(value: object) -> "Preprocessing":
+        """Rebuild what ``to_dict`` wrote; anything else is an ``Error``."""
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        cls = {"table": TablePreprocessing, "images": ImagePreprocessing}.get(kind if kind in KINDS else "")
+        if cls is None:
+            raise Error("The preprocessing of this model is damaged: its kind must be 'table' or 'images'.")
+        entry = checks.mapping(value, {"kind", *cls.__dataclass_fields__}, "the preprocessing")
+        classes = entry["classes"]
+        target = {
+            "target": checks.text(entry["target"], "target"),
+            "classes": None if classes is None else checks.texts(classes, "classes", most=_MOST_CLASSES),
+            "target_mean": checks.number(entry["target_mean"], "target_mean"),
+            "target_std": checks.number(entry["target_std"], "target_std", positive=True),
+        }
+        return cls._read(entry, target)
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "Preprocessing": ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePreprocessing(Preprocessing):
+    """Of tables: ``features`` are the input columns of the file in order, ``columns`` those in use."""
+
+    kind: ClassVar[str] = "table"
+    features: list[str]
+    columns: list[Column]
+
+    def inputs(self, raw: Any) -> Tensor:
+        """Turn a table into float32 [n, features of the network].
+
+        ``raw`` is a pandas data frame or a mapping of names to columns, which may hold further columns, or an
+        array [n, features] with all columns of the training file but the target, in its order.
+        """
+        table = raw if isinstance(raw, Mapping) or hasattr(raw, "columns") else self._named(raw)
+        absent = [column.name for column in self.columns if column.name not in table]
+        if absent:
+            raise Error(f"These columns, on which the model was trained, are not there: {', '.join(absent[:20])}.")
+        parts = [column.encode(np.asarray(table[column.name])) for column in self.columns]
+        if len({len(part) for part in parts}) != 1:
+            raise Error("The columns of the table differ in length.")
+        return torch.from_numpy(np.concatenate(parts, axis=1))
+
+    def _named(self, raw: Any) -> dict[str, np.ndarray]:
+        array = numeric(raw)
+        if array.ndim == 1 and len(self.features) == 1:
+            array = array[:, None]
+        if array.ndim != 2 or array.shape[1] != len(self.features):
+            raise Error(f"The inputs must be of shape [n, {len(self.features)}], not {list(array.shape)}.")
+        return dict(zip(self.features, array.T, strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold and ``from_dict`` reads."""
+        columns = [column.to_dict() for column in self.columns]
+        return self._target_dict() | {"features": self.features, "columns": columns}
+
+    @classmethod
+    def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "TablePreprocessing":
+        features = checks.texts(entry["features"], "features", most=MOST_COLUMNS)
+        columns = [Column.from_dict(c) for c in checks.sequence(entry["columns"], "columns", most=MOST_COLUMNS)]
+        checks.texts([column.name for column in columns], "columns", most=MOST_COLUMNS)
+        if not {column.name for column in columns} <= set(features):
+            raise Error("The preprocessing of this model is damaged: it uses columns that it does not name.")
+        return cls(features=features, columns=columns, **target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePreprocessing(Preprocessing):
+    """Of images of one ``size`` (height, width): divided by ``scale``, then standardised per channel."""
+
+    kind: ClassVar[str] = "images"
+    channels: int
+    size: tuple[int, int]
+    scale: float
+    mean: list[float]
+    std: list[float]
+
+    def inputs(self, raw: Any) -> Tensor:
+        """Turn images, [n, channels, height, width] or [n, height, width(, channels)], into float32."""
+        x = torch.from_numpy(channels_first(numeric(raw)).astype(np.float32)).div_(self.scale)
+        if x.shape[1:] != (self.channels, *self.size):
+            raise Error(
+                f"The images must be of {self.channels} channels and {self.size[0]} × {self.size[1]} pixels, "
+                f"not {list(x.shape[1:])}."
+            )
+        if not torch.isfinite(x).all():
+            raise Error("The images hold values that are not finite.")
+        return x.sub_(torch.tensor(self.mean)[:, None, None]).div_(torch.tensor(self.std)[:, None, None])
+
+    @classmethod
+    def fit(cls, raw: np.ndarray, *, scale: float = 255.0, **target: Any) -> "ImagePreprocessing":
+        """Learn the mean and spread of each channel from training images [n, channels, height, width]."""
+        n, channels, height, width = raw.shape
+        mean, std = [], []
+        for channel in range(channels):
+            values = raw[:, channel].astype(np.float32)
+            mean.append(float(values.mean(dtype=np.float64)) / scale)
+            # A channel that never changes is only centred.
+            std.append(float(values.std(dtype=np.float64)) / scale or 1.0)
+        return cls(channels=channels, size=(height, width), scale=scale, mean=mean, std=std, **target)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold and ``from_dict`` reads."""
+        return self._target_dict() | {
+            "channels": self.channels,
+            "size": list(self.size),
+            "scale": self.scale,
+            "mean": self.mean,
+            "std": self.std,
+        }
+
+    @classmethod
+    def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "ImagePreprocessing":
+        channels = checks.whole(entry["channels"], "channels", most=64)
+        sides = [checks.whole(n, "size", most=_LARGEST_SIDE) for n in checks.sequence(entry["size"], "size", most=2)]
+        mean = [checks.number(m, "mean") for m in checks.sequence(entry["mean"], "mean", most=64)]
+        std = [checks.number(s, "std", positive=True) for s in checks.sequence(entry["std"], "std", most=64)]
+        if len(sides) != 2 or not len(mean) == len(std) == channels:
+            raise Error("The preprocessing of this model is damaged: sizes and channels do not agree.")
+        scale = checks.number(entry["scale"], "scale", positive=True)
+        return cls(channels=channels, size=(sides[0], sides[1]), scale=scale, mean=mean, std=std, **target)
+
+
+KINDS = ("table", "images")
+
+
+def numeric(raw: Any) -> np.ndarray:
+    """Return an array of real numbers, or raise an ``Error``."""
+    array = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
+    if array.dtype.kind not in "bfiu":
+        raise Error(f"The inputs must be an array of numbers, not of {array.dtype}.")
+    return array
+
+
+def channels_first(array: np.ndarray) -> np.ndarray:
+    """Return images as [n, channels, height, width]; 1, 3 or 4 at either end count as channels."""
+    if array.ndim == 3:
+        return array[:, None]
+    if array.ndim == 4 and array.shape[1] not in (1, 3, 4) and array.shape[3] in (1, 3, 4):
+        return array.transpose(0, 3, 1, 2)
+    if array.ndim != 4:
+        raise Error(f"Images must be an array [n, channels, height, width], not of shape {list(array.shape)}.")
+    return array

@@ -1,0 +1,152 @@
+"""Scores of a prediction against the truth: lower is better, and coverage should meet its level."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posterity.errors import Error
+from posterity.evaluation.calibration import ece
+
+CRPS_CHUNK = 2**21
+"""How many numbers the pairwise term of the CRPS may hold at once (16 MiB of float64)."""
+NOT_OBSERVED = -100
+"""The label that `Categorical` gives to what is not observed; it counts in no score."""
+
+
+def error(probs: Tensor, y: Tensor) -> float:
+    """The fraction of wrong answers, when the likeliest class is the answer.
+
+    Args:
+        probs: [batch, classes, ...]
+        y: [batch, ...], class indices
+    """
+    return float((probs.argmax(dim=1) != y).double().mean())
+
+
+def brier(probs: Tensor, y: Tensor) -> float:
+    """The mean of Σ_c (p_c − 1[y = c])², between 0 and 2 (Brier, 1950).
+
+    Args:
+        probs: [batch, classes, ...]
+        y: [batch, ...], class indices
+    """
+    probs = probs.double()
+    of_truth = probs.gather(1, y.unsqueeze(1)).squeeze(1)
+    return float((probs.square().sum(dim=1) - 2 * of_truth + 1).mean())
+
+
+def rmse(mean: Tensor, y: Tensor) -> float:
+    """The root of the mean squared error, over data and outputs.
+
+    Args:
+        mean: [batch, outputs]
+        y: [batch, outputs]
+    """
+    return float((mean.double() - y.double()).square().mean().sqrt())
+
+
+def coverage(low: Tensor, high: Tensor, y: Tensor) -> float:
+    """The fraction of targets inside their interval, ends included; all [batch, outputs]."""
+    return float(((y >= low) & (y <= high)).double().mean())
+
+
+def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+    """The continuous ranked probability score of a Gaussian mixture with equal weights; [batch, outputs].
+
+    E|X − y| − ½ E|X − X'|, with X and X' independent draws of the mixture. Both are exact: for a Gaussian,
+    E|N(m, v)| = m (2Φ(m/√v) − 1) + 2√v φ(m/√v) (Grimit et al., 2006).
+
+    Args:
+        means: [draws, batch, outputs]
+        variances: [draws, batch, outputs]
+        y: [batch, outputs]
+    """
+    means, variances, y = means.double(), variances.double(), y.double()
+    draws = len(means)
+    rows = max(1, CRPS_CHUNK // max(1, draws**2 * math.prod(y.shape[1:])))
+    chunks = []
+    for m, v, target in zip(
+        means.split(rows, dim=1), variances.split(rows, dim=1), y.split(rows), strict=True
+    ):
+        to_target = _mean_absolute(m - target, v).mean(dim=0)
+        to_itself = _mean_absolute(m[:, None] - m[None], v[:, None] + v[None]).mean(dim=(0, 1))
+        chunks.append(to_target - to_itself / 2)
+    return torch.cat(chunks) if chunks else torch.zeros_like(y)
+
+
+def _mean_absolute(mean: Tensor, variance: Tensor) -> Tensor:
+    """E|N(mean, variance)|, which is |mean| where the variance is zero."""
+    std = variance.sqrt()
+    z = mean / std.clamp_min(torch.finfo(std.dtype).tiny)
+    density = torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    return mean * torch.erf(z / math.sqrt(2)) + 2 * std * density
+
+
+def is_regression(prediction: Any) -> bool:
+    """Whether a prediction is of numbers (it has draws of means and variances) rather than of classes."""
+    return hasattr(prediction, "variances")
+
+
+def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities [batch, classes, ...] and class indices [batch, ...] that fit them.
+
+    A yes-or-no prediction, whose probabilities have the shape of its targets, becomes one of two classes.
+    Where targets carry the label of what is not observed, what is observed is returned, as
+    [positions, classes] and [positions].
+    """
+    probs = prediction.probs
+    if probs.dim() == y.dim() + 1 and probs.shape[1] > 1:
+        classes = y.long()
+    else:
+        probs = probs.reshape(y.shape)
+        probs, classes = torch.stack([1 - probs, probs], dim=1), y.long()
+    if bool((classes == NOT_OBSERVED).any()):
+        seen = classes != NOT_OBSERVED
+        probs, classes = probs.movedim(1, -1)[seen], classes[seen]
+    if classes.numel() and (classes.min() < 0 or classes.max() >= probs.shape[1]):
+        raise Error(
+            f"The targets hold classes from {int(classes.min())} to {int(classes.max())}, "
+            f"but the prediction knows {probs.shape[1]} classes, numbered from 0."
+        )
+    return probs, classes
+
+
+def score(prediction: Any, y: Tensor) -> dict[str, float]:
+    """Every score that fits the prediction.
+
+    Classification: `error`, `nll`, `brier`, `ece`. Regression: `rmse`, `nll`, `crps`, `coverage90`, in the
+    prediction's own units. `nll` is the mean over data of −log p(y), in nats.
+
+    Args:
+        prediction: what `posterity.predict` returns
+        y: the true targets: class indices [batch, ...] or numbers [batch, outputs]
+    """
+    y = torch.as_tensor(y)
+    if len(y) != len(prediction):
+        raise Error(f"There are {len(prediction)} predictions but {len(y)} targets.")
+    if not len(y):
+        raise Error("There is nothing to score: the data are empty.")
+    if is_regression(prediction):
+        y = y.reshape(prediction.mean.shape)
+        low, high = prediction.interval(0.9)
+        scores = {
+            "rmse": rmse(prediction.mean, y),
+            "nll": _nll(prediction, y),
+            "crps": float(crps(prediction.means, prediction.variances, y).mean()),
+            "coverage90": coverage(low, high, y),
+        }
+    else:
+        probs, classes = class_probabilities(prediction, y)
+        scores = {
+            "error": error(probs, classes),
+            "nll": _nll(prediction, y),
+            "brier": brier(probs, classes),
+            "ece": ece(probs, classes),
+        }
+    return scores
+
+
+def _nll(prediction: Any, y: Tensor) -> float:
+    return -float(prediction.log_prob(y).double().mean())

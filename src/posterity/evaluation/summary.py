@@ -1,0 +1,123 @@
+"""All that a report shows of one prediction, as plain numbers that fit in a JSON file."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posterity.evaluation.calibration import interval_coverage, reliability
+from posterity.evaluation.detection import auroc
+from posterity.evaluation.scores import class_probabilities, is_regression
+from posterity.evaluation.selection import selective_mean
+
+FRACTIONS = torch.linspace(0.05, 1.0, 20, dtype=torch.float64)
+LEVELS = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+POINTS = 200
+"""How many single predictions a figure shows."""
+EXTREMES = 8
+"""How many of the most and of the least certain inputs a figure shows."""
+HISTOGRAM_BINS = 30
+ROUNDING = 1e-6
+"""Nats: entropies in float32 differ by less than this for no reason."""
+
+
+def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]:
+    """The numbers behind a report's figures; every value is a JSON value.
+
+    Keys: `uncertainty` (means of the three parts), `selection`, `extremes`; `reliability` (classification) or
+    `coverage` and `points` (regression); `outside` where there are predictions for data from elsewhere.
+
+    Args:
+        prediction: of the test data
+        y: their true targets
+        outside: a prediction for data unlike those trained on
+    """
+    y = torch.as_tensor(y)
+    total = _per_datum(prediction.total)
+    summary: dict[str, Any] = {
+        "uncertainty": {
+            part: float(getattr(prediction, part).double().mean())
+            for part in ("total", "aleatoric", "epistemic")
+        }
+    }
+    order = total.argsort(stable=True)
+    extremes = torch.cat([order[:EXTREMES], order[-EXTREMES:]])
+    if is_regression(prediction):
+        y = y.reshape(prediction.mean.shape)
+        loss = _per_datum((prediction.mean.double() - y).square())
+        kept = selective_mean(loss, total, FRACTIONS).sqrt()
+        summary["coverage"] = {
+            "level": _numbers(LEVELS),
+            "observed": _numbers(interval_coverage(prediction, y, LEVELS)),
+        }
+        summary["points"] = _points(prediction, y)
+    else:
+        probs, classes = class_probabilities(prediction, y)
+        predicted = probs.argmax(dim=1)
+        kept = 1 - selective_mean(_per_datum((predicted != classes).double()), total, FRACTIONS)
+        summary["reliability"] = {
+            name: _numbers(values) for name, values in reliability(probs, classes)._asdict().items()
+        }
+        if classes.dim() == 1:
+            summary["extremes"] = {
+                "index": extremes.tolist(),
+                "predicted": predicted[extremes].tolist(),
+                "true": classes[extremes].tolist(),
+                "total": _numbers(total[extremes]),
+            }
+    summary["selection"] = {"fraction": _numbers(FRACTIONS), "kept": _numbers(kept)}
+    if outside is not None:
+        summary["outside"] = _against(prediction, outside)
+    return summary
+
+
+def _against(inside: Any, outside: Any) -> dict[str, Any]:
+    """Epistemic uncertainty inside the data and outside: densities on shared bins, means and AUROC."""
+    ours, theirs = _epistemic(inside), _epistemic(outside)
+    detected = auroc(ours, theirs)
+    if is_regression(inside):
+        ours, theirs = ours.sqrt(), theirs.sqrt()
+    # A few far-out values would leave everything else in one bin.
+    top = float(torch.cat([ours, theirs]).quantile(0.99)) or 1.0
+    edges = torch.linspace(0, top, HISTOGRAM_BINS + 1, dtype=torch.float64)
+    return {
+        "edges": _numbers(edges),
+        "inside": _shares(ours, edges),
+        "outside": _shares(theirs, edges),
+        "epistemic_inside": float(inside.epistemic.double().mean()),
+        "epistemic_outside": float(outside.epistemic.double().mean()),
+        "auroc_epistemic": detected,
+        "auroc_total": auroc(_per_datum(inside.total), _per_datum(outside.total)),
+    }
+
+
+def _epistemic(prediction: Any) -> Tensor:
+    """Epistemic uncertainty of each datum, [batch]; in nats, what rounding may have made counts as none.
+
+    A method that draws one function has none at all, and rounding must not be ranked.
+    """
+    values = _per_datum(prediction.epistemic)
+    return values if is_regression(prediction) else torch.where(values < ROUNDING, 0.0, values)
+
+
+def _shares(values: Tensor, edges: Tensor) -> list[float]:
+    """The fraction of the values in each bin; what lies beyond the last edge counts in the last bin."""
+    counts = torch.histogram(values.clamp(float(edges[0]), float(edges[-1])), bins=edges).hist
+    return _numbers(counts / len(values))
+
+
+def _points(prediction: Any, y: Tensor) -> dict[str, list[float]]:
+    """An evenly spaced sample of the first output's predictions with their 90 % intervals."""
+    chosen = torch.linspace(0, len(y) - 1, min(POINTS, len(y))).round().long()
+    low, high = prediction.interval(0.9)
+    columns = {"true": y, "mean": prediction.mean, "low": low, "high": high}
+    return {name: _numbers(values[chosen].flatten(1)[:, 0]) for name, values in columns.items()}
+
+
+def _per_datum(values: Tensor) -> Tensor:
+    """[batch, ...] to [batch], averaging what one datum holds."""
+    return values.double().reshape(len(values), -1).mean(dim=1)
+
+
+def _numbers(values: Tensor) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.double().tolist()]

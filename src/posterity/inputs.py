@@ -1,0 +1,95 @@
+"""What a network takes and gives: a tensor, a tuple or a mapping of them.
+
+Rows are on axis 0 of every tensor of an input. Anything that is not a tensor, and a tensor without axes, goes
+through as it is.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from posterity.errors import Error
+
+
+def call(network: nn.Module, x: Any) -> Any:
+    """Call a network with x: a tuple or list gives positional arguments, a mapping keyword arguments."""
+    if isinstance(x, Mapping):
+        return network(**x)
+    if isinstance(x, (tuple, list)):
+        return network(*x)
+    return network(x)
+
+
+def output(result: Any, name: str | int | None = None) -> Tensor:
+    """The tensor of a network's result that carries the answer: `name`, else `logits`, else the first tensor."""
+    if isinstance(result, Tensor) and name is None:
+        return result
+    fields = _fields(result)
+    if name is not None:
+        if name not in fields:
+            raise Error(f"The network returns {sorted(map(str, fields))}, not output={name!r}.")
+        return fields[name]
+    if isinstance(fields.get("logits"), Tensor):
+        return fields["logits"]
+    for value in fields.values():
+        if isinstance(value, Tensor):
+            return value
+    raise Error(f"The network returned a {type(result).__name__} that holds no tensor: name one with output=.")
+
+
+def _fields(result: Any) -> dict[Any, Any]:
+    if isinstance(result, Mapping):
+        return dict(result)
+    if dataclasses.is_dataclass(result):
+        return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    if isinstance(result, (tuple, list)):
+        named = getattr(result, "_fields", ())
+        return dict(enumerate(result)) | dict(zip(named, result, strict=True)) if named else dict(enumerate(result))
+    return {0: result}
+
+
+def apply(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """`function` of every tensor in x that has rows; the rest unchanged."""
+    if isinstance(x, Tensor):
+        return function(x) if x.dim() else x
+    if isinstance(x, Mapping):
+        return {key: apply(value, function) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        return tuple(apply(value, function) for value in x)
+    return x
+
+
+def tensors(x: Any) -> list[Tensor]:
+    """The tensors of x that have rows."""
+    found: list[Tensor] = []
+    apply(x, lambda tensor: (found.append(tensor), tensor)[1])  # type: ignore[func-returns-value]
+    return found
+
+
+def between(x: Any, start: int, stop: int) -> Any:
+    """Rows start to stop of x."""
+    return apply(x, lambda tensor: tensor[start:stop])
+
+
+def rows(x: Any) -> int | None:
+    """The number of rows, or None where the tensors of x do not agree on one."""
+    counts = {tensor.shape[0] for tensor in tensors(x)}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def as_tensors(x: Any, device: torch.device | None = None) -> Any:
+    """x with arrays turned into tensors (float64 arrays into torch's default type), on a device."""
+    if isinstance(x, Mapping):
+        return {key: as_tensors(value, device) for key, value in x.items()}
+    if isinstance(x, (tuple, list)):
+        return tuple(as_tensors(value, device) for value in x)
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in "fiub":
+            raise Error(f"An array of type {x.dtype} cannot be an input: numbers are needed.")
+        x = torch.as_tensor(x if x.flags.writeable else x.copy())
+        x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
+    return x.to(device) if isinstance(x, Tensor) and device is not None else x

@@ -1,0 +1,177 @@
+"""Likelihoods: how a network's output becomes a distribution of the answer.
+
+A likelihood takes the outputs of several draws, `[draws, batch, ...]`, and gives `[draws, batch]`: the
+log-likelihood of each datum, summed over what a datum holds (pixels, labels, outputs). The class axis of a
+network's output is 1, so `[draws, batch, classes, ...]`.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posterity.errors import Error
+
+
+class Likelihood(nn.Module):
+    """p(y | f(x)), with its own parameters where it has any."""
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """log p(y | outputs) of each datum: outputs `[draws, batch, ...]`, y `[batch, ...]` → `[draws, batch]`."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        return {}
+
+
+class Categorical(Likelihood):
+    """One of C classes; outputs are logits `[batch, C, ...]`, y holds class indices `[batch, ...]`.
+
+    Args:
+        weight: one weight per class, which multiplies the log-likelihood of that class.
+        ignore: label of what is not observed (a padded token, an unlabelled pixel): it contributes nothing.
+    """
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | list[float] | None = None, ignore: int = -100) -> None:
+        super().__init__()
+        weight = None if weight is None else torch.as_tensor(weight, dtype=torch.get_default_dtype())
+        if weight is not None and (weight.dim() != 1 or not bool((weight >= 0).all())):
+            raise Error("weight must hold one number per class, none of them negative.")
+        self.register_buffer("weight", weight)
+        self.ignore = ignore
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """log softmax(outputs)[y], summed over the positions of a datum."""
+        if outputs.shape[1:2] + outputs.shape[3:] != y.shape:
+            raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
+        if y.is_floating_point():
+            raise Error("Categorical needs class indices (integers) as y; for real numbers use Gaussian().")
+        y, classes = y.long(), outputs.shape[2]
+        if _can_look(y):
+            outside = y[(y != self.ignore) & ((y < 0) | (y >= classes))]
+            if len(outside):
+                raise Error(
+                    f"y holds the class {int(outside[0])}, but the network's output has {classes} classes "
+                    f"(0 to {classes - 1}); what is not observed carries the label {self.ignore}."
+                )
+        weight = None if self.weight is None else self.weight.to(outputs.device, _wide(outputs).dtype)
+        target = y.expand(outputs.shape[0], *y.shape).flatten(0, 1)
+        losses = F.cross_entropy(
+            _wide(outputs).flatten(0, 1), target, weight, ignore_index=self.ignore, reduction="none"
+        )
+        return -_per_datum(losses.view(*outputs.shape[:2], *y.shape[1:]))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        return {"weight": None if self.weight is None else self.weight.tolist(), "ignore": self.ignore}
+
+
+class Bernoulli(Likelihood):
+    """Yes or no, for one label or many independent ones; outputs are logits of the shape of y."""
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """y log σ(outputs) + (1 − y) log(1 − σ(outputs)), summed over labels."""
+        outputs = _aligned(outputs, y)
+        if _can_look(y) and bool(((y < 0) | (y > 1)).any()):
+            raise Error("Bernoulli needs y between 0 and 1; for more than two classes use Categorical().")
+        wide = _wide(outputs)
+        losses = F.binary_cross_entropy_with_logits(wide, y.to(wide.dtype).expand_as(wide), reduction="none")
+        return -_per_datum(losses)
+
+
+class Gaussian(Likelihood):
+    """A real number with Gaussian noise.
+
+    Args:
+        std: the noise's standard deviation, where it is known: a number, or one for each output.
+        heteroscedastic: the network gives it: the second half of its outputs (axis 1) is log σ.
+
+    With neither, one standard deviation is learned, from `initial` on.
+    """
+
+    log_std: Tensor
+
+    def __init__(
+        self, std: float | Tensor | list[float] | None = None, heteroscedastic: bool = False, initial: float = 1.0
+    ) -> None:
+        super().__init__()
+        if std is not None and heteroscedastic:
+            raise Error("Give either std= (the noise is known) or heteroscedastic=True (the network gives it).")
+        value = torch.as_tensor(initial if std is None else std, dtype=torch.get_default_dtype())
+        if not bool((value > 0).all()) or not bool(value.isfinite().all()):
+            raise Error("The noise's standard deviation must be a positive number.")
+        self.heteroscedastic = heteroscedastic
+        self.learned = std is None and not heteroscedastic
+        if self.learned:
+            self.log_std = nn.Parameter(value.log())
+        elif not heteroscedastic:
+            self.register_buffer("log_std", value.log())
+
+    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation of y, `[draws, batch, ...]` each."""
+        outputs = _wide(outputs)
+        if not self.heteroscedastic:
+            return outputs, self.log_std.to(outputs).expand_as(outputs)
+        if outputs.dim() < 3 or outputs.shape[2] % 2:
+            raise Error("A heteroscedastic network needs an even number of outputs: means, then log deviations.")
+        mean, log_std = outputs.chunk(2, dim=2)
+        return mean, log_std.clamp(min=-10.0)
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """−½ ((y − μ)/σ)² − log σ − ½ log 2π, summed over outputs."""
+        mean, log_std = self.moments(outputs)
+        mean, log_std = _aligned(mean, y), _aligned(log_std, y)
+        z = (y.to(mean.dtype) - mean) * torch.exp(-log_std)
+        return _per_datum(-0.5 * z**2 - log_std - 0.5 * math.log(2 * math.pi))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        std = None if self.learned or self.heteroscedastic else self.log_std.exp().tolist()
+        return {"std": std, "heteroscedastic": self.heteroscedastic}
+
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "categorical": Categorical,
+    "bernoulli": Bernoulli,
+    "gaussian": Gaussian,
+}
+
+
+def _aligned(outputs: Tensor, y: Tensor) -> Tensor:
+    """Outputs `[draws, batch, ...]` that meet y one to one; `[draws, batch, 1]` also meets y of shape `[batch]`.
+
+    Without this check `[batch, 1]` against `[batch]` would broadcast to `[batch, batch]` in silence.
+    """
+    if outputs.shape[1:] == y.shape:
+        return outputs
+    if outputs.shape[1:] == (*y.shape, 1):
+        return outputs.squeeze(-1)
+    if (*outputs.shape[1:], 1) == y.shape:
+        return outputs.unsqueeze(-1)
+    raise _mismatch(outputs, y, "[draws, batch, ...] and [batch, ...]")
+
+
+def _per_datum(values: Tensor) -> Tensor:
+    """Sum over what belongs to one datum: `[draws, batch, ...]` → `[draws, batch]`."""
+    return values.reshape(*values.shape[:2], -1).sum(-1)
+
+
+def _mismatch(outputs: Tensor, y: Tensor, expected: str) -> Error:
+    return Error(
+        f"Outputs of shape {tuple(outputs.shape)} do not fit answers of shape {tuple(y.shape)}: expected {expected}."
+    )
+
+
+def _wide(outputs: Tensor) -> Tensor:
+    """At least float32: a sum of logarithms in half precision loses its digits."""
+    return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+
+
+def _can_look(y: Tensor) -> bool:
+    """Whether the values of y can be checked without a wait for the device or a break in a compiled graph."""
+    return not y.is_cuda and not torch.compiler.is_compiling()

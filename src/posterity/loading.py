@@ -1,0 +1,167 @@
+"""Batches of data: from tensors, arrays, a Dataset or a DataLoader, in an order that is a function of a seed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from posterity import inputs
+from posterity.errors import Error
+
+
+class Batch(NamedTuple):
+    """Inputs, answers and, where the data carry them, weights of the rows."""
+
+    x: Any
+    y: Any = None
+    weight: Tensor | None = None
+
+
+class Batches:
+    """Successive batches of data; an epoch's order depends on its seed alone.
+
+    Args:
+        data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset of such items, or a DataLoader.
+        batch_size: rows in a batch; a DataLoader has its own.
+        shuffle: a new order every epoch.
+        device: where the batches go.
+    """
+
+    def __init__(
+        self, data: Any, batch_size: int | None = None, shuffle: bool = False, device: torch.device | None = None
+    ) -> None:
+        self.device, self.shuffle = device, shuffle
+        self.memory: Batch | None = None
+        self.loader: DataLoader[Any] | None = None
+        self.size: int | None = None
+        if isinstance(data, TensorDataset):
+            data = data.tensors
+        if isinstance(data, DataLoader):
+            self.loader = data
+            self.size = _length(data.dataset)
+        elif isinstance(data, Dataset):
+            self.size = _length(data)
+            self.batch_size = batch_size or default_batch_size(self.size or 10_000)
+            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle and self.size is not None)
+        elif isinstance(data, (tuple, list)) and len(data) in (2, 3):
+            self.memory = _in_memory(data, device)
+            self.size = inputs.rows(self.memory.x)
+            self.batch_size = batch_size or default_batch_size(self.size or 1)
+        else:
+            raise Error(
+                f"Data must be a pair (x, y) of tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}."
+            )
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        if self.memory is not None:
+            return len(self._starts())
+        assert self.loader is not None
+        try:
+            return len(self.loader)
+        except TypeError as error:
+            raise Error("Data without a length need steps that can be counted: give epochs of known length.") from error
+
+    def epoch(self, seed: int, skip: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch, without the first `skip` of them."""
+        if self.memory is None:
+            assert self.loader is not None
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                iterator = iter(self.loader)
+            for index, item in enumerate(iterator):
+                if index >= skip:
+                    yield _to_device(_as_batch(item), self.device)
+            return
+        rows = self.size or 0
+        order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
+        order = None if order is None or self.device is None else order.to(self.device)
+        starts = self._starts()
+        for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
+            if order is None:
+                yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in self.memory))
+            else:
+                chosen = order[start:stop]
+                yield Batch(*(None if part is None else inputs.apply(part, lambda t: t[chosen]) for part in self.memory))  # noqa: B023
+
+    def _starts(self) -> list[int]:
+        """Where batches start; a last batch of one row joins the one before it (batch statistics need two)."""
+        starts = list(range(0, self.size or 0, self.batch_size))
+        return starts[:-1] if len(starts) > 1 and (self.size or 0) - starts[-1] == 1 else starts
+
+
+def default_batch_size(size: int) -> int:
+    """About a fortieth of the data, as a power of two from 16 to 128."""
+    return 1 << max(4, min(7, (max(size, 1) // 40).bit_length()))
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+def _in_memory(data: Any, device: torch.device | None) -> Batch:
+    batch = Batch(*(inputs.as_tensors(part, device) for part in data))
+    rows = inputs.rows(batch.x)
+    if rows is None:
+        raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
+    if rows == 0:
+        raise Error("The data have no rows.")
+    for name, part in (("answers", batch.y), ("weights", batch.weight)):
+        if part is not None and inputs.rows(part) != rows:
+            raise Error(f"There are {rows} rows of inputs but {inputs.rows(part)} {name}: they must be as many.")
+    return batch
+
+
+def _as_batch(item: Any) -> Batch:
+    """What a DataLoader gives: (x, y), (x, y, weight), a mapping with labels, or x alone."""
+    if isinstance(item, Mapping):
+        rest = dict(item)
+        for name in ("labels", "label", "y", "target"):
+            if name in rest:
+                y = rest.pop(name)
+                return Batch(rest, y)
+        return Batch(rest)
+    if isinstance(item, (tuple, list)):
+        if len(item) > 3:
+            raise Error(f"A batch must be (x, y) or (x, y, weight); the loader gives {len(item)} parts.")
+        return Batch(*item)
+    return Batch(item)
+
+
+def _to_device(batch: Batch, device: torch.device | None) -> Batch:
+    return Batch(*(inputs.as_tensors(part, device) for part in batch))
+
+
+def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[Any]:
+    """The inputs of data that need no answers: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader."""
+    if isinstance(data, (Dataset, DataLoader)):
+        loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
+        for item in loader:
+            yield inputs.as_tensors(_as_batch(item).x, device)
+        return
+    x = inputs.as_tensors(data)
+    if not isinstance(x, (Tensor, Mapping, tuple)):
+        raise Error(
+            f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}."
+        )
+    rows = inputs.rows(x)
+    for start in [0] if rows is None else range(0, rows, batch_size):
+        yield inputs.as_tensors(x if rows is None else inputs.between(x, start, start + batch_size), device)
+
+
+def check_finite(x: Any) -> None:
+    """Refuse inputs that hold NaN or infinities: no answer to them means anything."""
+    for tensor in inputs.tensors(x):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise Error("The inputs hold NaN or infinite values: clean or fill them first.")
+
+
+def numpy_seed(*parts: int) -> int:
+    """One seed from several numbers, well mixed: the same everywhere, for ever."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

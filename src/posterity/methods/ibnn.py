@@ -1,0 +1,280 @@
+"""iBNN: the posterior lives on the inputs of layers (Trinh, Kaski & Heinonen 2020, arXiv:2010.13498).
+
+    f_ℓ = σ_ℓ( U_ℓ (z_ℓ ∘ f_{ℓ−1}) + b_ℓ ),   q(z) = (1/K) Σ_k N(μ_k, diag σ_k²),   p(z) = N(1, s²)
+
+over the concatenation z of the noise of all layers: a row of the batch takes one component k in every layer. The
+weights U, b are points; the 2·K·nodes numbers μ and ρ, σ = softplus(ρ), are thousands where weights are millions.
+With γ > 0 this is the entropic node-BNN of Trinh et al. (ICML 2022).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posterity import inputs, mixtures
+from posterity.errors import Error
+from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, randn, randperm
+from posterity.sites import Selector, Sites, select
+
+KLS = ("mixture_mean", "bound", "mean_of_kls", "monte_carlo")
+NOISES = {"input": ("input",), "output": ("output",), "both": ("input", "output")}
+
+#: Table 2 of the paper: (σ0, s, λ0, weight decay, λ1), for SGD with Nesterov momentum, batches of 128, 300 epochs.
+RECIPES = {
+    "vgg16-cifar10": (0.75, 0.3, 0.05, 5e-4, 1.2),
+    "vgg16-cifar100": (0.75, 0.3, 0.05, 3e-4, 1.6),
+    "wrn28x10-cifar10": (0.5, 0.1, 0.1, 5e-4, 2.4),
+    "wrn28x10-cifar100": (0.5, 0.1, 0.1, 5e-4, 4.8),
+}
+
+
+class IBNN(Posterior):
+    """Multiplicative noise on the inputs of every Linear and convolution, from a mixture of K Gaussians.
+
+    Args:
+        network: any module with Linear or convolution layers; it is trained as part of the posterior.
+        components: K.
+        samples: S, training draws per datum.
+        prior_std: s, of the prior N(1, s²): a number, or one for each node.
+        init_std: σ0: the means start at N(1, σ0²).
+        init_noise: the standard deviations start at |N(init_noise, (0.4 · init_noise)²)|; the paper's is 0.05.
+        kl: the divergence: "bound", "mixture_mean" (the paper's), "mean_of_kls" or "monte_carlo"; what each rewards
+            is in `posterity.mixtures`.
+        gamma: weight of the entropic regulariser: the loss gains −γ · H[q] / N.
+        noise: where: "input" (the paper's), "output", or "both".
+        bias_noise: one multiplier of the bias for each layer that has one.
+        per_layer: a component for each layer (eq. 18), not one for the whole network.
+        assignment: "paper" gives all S samples of a datum the component of that datum (Algorithm 1); "authors" gives
+            row r of the B·S rows component r mod K, as their code does.
+        layers: which layers carry noise: a name pattern, several, or a function of name and layer.
+        output: which part of the network's result is the answer, where it returns several.
+        seed: of the initialisation; or `generator`.
+    """
+
+    prior_std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        components: int = 16,
+        *,
+        samples: int = 1,
+        prior_std: float | Sequence[float] | Tensor = 0.3,
+        init_std: float = 0.5,
+        init_noise: float = 0.05,
+        kl: str = "mixture_mean",
+        gamma: float = 0.0,
+        noise: str = "input",
+        bias_noise: bool = False,
+        per_layer: bool = False,
+        assignment: str = "paper",
+        layers: Selector = None,
+        output: str | int | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(network, samples=samples, output=output)
+        self.components = count(components, "components")
+        self.kl = _one_of(kl, KLS, "kl")
+        self.assignment = _one_of(assignment, ("paper", "authors"), "assignment")
+        self.where = _one_of(noise, tuple(NOISES), "noise")
+        self.gamma, self.per_layer, self.bias_noise = float(gamma), bool(per_layer), bool(bias_noise)
+        self.init_std, self.init_noise = init_std, init_noise
+        self.reasons = select(network, layers)
+        names = [name for name, reason in self.reasons.items() if reason is None]
+        if not names:
+            raise Error("IBNN needs at least one Linear or convolution layer to put noise on; this network has none.")
+        self.kinds = NOISES[noise] + (("bias",) if bias_noise else ())
+        self.sites = Sites(network, self.kinds, names)
+        like = next(network.parameters())
+        like = like.detach() if like.is_floating_point() else torch.zeros(())
+        shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
+        prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
+        if prior.shape not in ((), (self.sites.size,)) or not bool((prior > 0).all()):
+            raise Error(f"prior_std must be a positive number or {self.sites.size} of them, one for each node.")
+        self.register_buffer("prior_std", prior)
+        self.means = nn.Parameter(1 + init_std * randn(shape, like, generator))
+        stds = (init_noise * (1 + 0.4 * randn(shape, like, generator))).abs().clamp(min=1e-3)
+        self.spreads = nn.Parameter(torch.log(torch.expm1(stds)))
+        self.draws = 5 * self.components
+        self.rate = float(self.components)
+
+    @property
+    def stds(self) -> Tensor:
+        """σ = softplus(ρ), `[components, nodes]`."""
+        return F.softplus(self.spreads)
+
+    @property
+    def nodes(self) -> int:
+        """How many numbers one draw of the noise has."""
+        return self.sites.size
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs under noise that is fresh for every row and sample, `[samples, batch, ...]`."""
+        rows = inputs.rows(x)
+        if rows is None:
+            raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
+        self.sites.find_rows(self.network, x)
+        if self.samples > 1:
+            x = inputs.apply(x, lambda tensor: tensor.repeat_interleave(self.samples, 0))
+        result = self.sites.run(self.network, x, self._training_noise(rows, generator))
+        out = inputs.output(result, self.output)
+        return out.view(rows, self.samples, *out.shape[1:]).transpose(0, 1)
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """The divergence of the chosen form, in nats; by layer where components are drawn by layer."""
+        return torch.stack([self._kl(m, s, p, generator) for m, s, p in self._blocks()]).sum()
+
+    def entropy(self) -> Tensor:
+        """A lower bound of the entropy of q, in nats."""
+        return torch.stack([mixtures.entropy_bound(m, s) for m, s, _ in self._blocks()]).sum()
+
+    def penalty(self, generator: torch.Generator | None = None) -> Tensor:
+        """divergence − γ · entropy."""
+        if self.gamma and self.kl == "bound":
+            blocks, weight = self._blocks(), 1 + self.gamma
+            return torch.stack(
+                [mixtures.cross_entropy(m, s, p) - weight * mixtures.entropy_bound(m, s) for m, s, p in blocks]
+            ).sum()
+        divergence = self.divergence(generator)
+        return divergence - self.gamma * self.entropy() if self.gamma else divergence
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
+        """n functions, spread over the components as evenly as n allows, the remainder at random."""
+        count(n, "n")
+        with torch.no_grad():
+            noise = randn((n, self.nodes), self.means, generator)
+            start, parts = 0, []
+            shared = self._spread(n, generator)
+            for site in self.sites:
+                k = self._spread(n, generator)[randperm(n, generator)] if self.per_layer else shared
+                part, k = slice(start, start + site.size), k.to(self.means.device)
+                parts.append(self.means[k, part] + self.stds[k, part] * noise[:, part])
+                start += site.size
+        return self._functions(torch.cat(parts, dim=1))
+
+    def mean(self) -> Functions:
+        """The network under the mean of the mixture, (1/K) Σ_k μ_k."""
+        return self._functions(self.means.detach().mean(0, keepdim=True))
+
+    def describe(self) -> Description:
+        """Layers with noise at their inputs or outputs; parameters that stay points, and why."""
+        sizes = {site.name: site.sizes for site in self.sites}
+        lines = []
+        for name, layer in self.network.named_modules():
+            if name not in self.reasons:
+                continue
+            reason = self.reasons[name]
+            noise = ", ".join(f"{size} {kind}{'s' if size > 1 else ''}" for kind, size in sizes.get(name, {}).items())
+            lines.append(Entry(name, type(layer).__name__, reason is None, f"noise on {noise}" if reason is None else reason))
+            for key, p in layer.named_parameters(recurse=False):
+                drawn = reason is None and (key == "weight" or self.bias_noise or self.where != "input")
+                why = "a product with the noise" if drawn else reason or "a point: bias_noise=True makes it uncertain"
+                lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, why))
+        return Description(lines)
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values; `layers` as the names that were chosen."""
+        return {
+            "components": self.components,
+            "samples": self.samples,
+            "prior_std": self.prior_std.tolist(),
+            "init_std": self.init_std,
+            "init_noise": self.init_noise,
+            "kl": self.kl,
+            "gamma": self.gamma,
+            "noise": self.where,
+            "bias_noise": self.bias_noise,
+            "per_layer": self.per_layer,
+            "assignment": self.assignment,
+            "layers": self.sites.names,
+            "output": self.output,
+        }
+
+    def variational(self) -> Iterator[nn.Parameter]:
+        """μ and ρ."""
+        return iter((self.means, self.spreads))
+
+    @staticmethod
+    def recipe(name: str, components: int = 16) -> dict[str, dict[str, Any]]:
+        """A setting of the paper's table 2: `{"posterior": arguments of IBNN, "fit": arguments of fit}`.
+
+        The paper's λ1 is one number for every K; here the posterior's rate is per component, hence λ1 / K.
+        """
+        init_std, prior_std, lr, decay, rate = RECIPES[_one_of(name, tuple(RECIPES), "recipe")]
+        return {
+            "posterior": {
+                "components": components,
+                "samples": 2,
+                "prior_std": prior_std,
+                "init_std": init_std,
+                "init_noise": 0.05,
+                "kl": "mixture_mean",
+            },
+            "fit": {
+                "epochs": 300,
+                "batch_size": 128,
+                "optimizer": "sgd",
+                "lr": lr,
+                "lr_posterior": rate / components,
+                "weight_decay": decay,
+                "schedule": "piecewise",
+                "schedule_posterior": "constant",
+                "beta": ("linear", 200 / 300),
+            },
+        }
+
+    def _training_noise(self, rows: int, generator: torch.Generator | None) -> Tensor:
+        """Noise `[rows · samples, nodes]`, the samples of a row side by side, without gathering the parameters."""
+        k, s = self.components, self.samples
+        stds = self.stds
+        if self.assignment == "authors":
+            blocks = -(-rows * s // k)
+            noise = randn((blocks, k, self.nodes), self.means, generator)
+            return (self.means + stds * noise).flatten(0, 1)[: rows * s]
+        blocks = -(-rows // k)
+        noise = randn((blocks, k, s, self.nodes), self.means, generator)
+        means, stds = self._rolled(self.means, generator, stds)
+        return (means.unsqueeze(1) + stds.unsqueeze(1) * noise).flatten(0, 1)[:rows].flatten(0, 1)
+
+    def _rolled(self, means: Tensor, generator: torch.Generator | None, stds: Tensor) -> tuple[Tensor, Tensor]:
+        """Start at another component each time, so that rows that K does not divide favour none of them."""
+        device = None if generator is None else generator.device
+        layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
+        first = torch.randint(self.components, (len(layers),), generator=generator, device=device).tolist()
+        pairs = zip(means.split(layers, 1), stds.split(layers, 1), first, strict=True)
+        rolled = [(torch.roll(m, f, 0), torch.roll(d, f, 0)) for m, d, f in pairs]
+        return torch.cat([m for m, _ in rolled], 1), torch.cat([d for _, d in rolled], 1)
+
+    def _spread(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """n component indices, each as often as the others or once more."""
+        whole, rest = divmod(n, self.components)
+        return torch.cat([torch.arange(self.components).repeat(whole), randperm(self.components, generator)[:rest].cpu()])
+
+    def _functions(self, noise: Tensor) -> Functions:
+        return Functions(
+            self.network, len(noise), names=self.sites.names, kinds=self.kinds, noise=noise, output=self.output
+        )
+
+    def _blocks(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Means, standard deviations and the prior's, for each mixture: one, or one for each layer."""
+        if not self.per_layer:
+            return [(self.means, self.stds, self.prior_std)]
+        sizes = [site.size for site in self.sites]
+        prior = self.prior_std.expand(self.nodes).split(sizes)
+        return list(zip(self.means.split(sizes, 1), self.stds.split(sizes, 1), prior, strict=True))
+
+    def _kl(self, means: Tensor, stds: Tensor, prior_std: Tensor, generator: torch.Generator | None) -> Tensor:
+        if self.kl == "monte_carlo":
+            return mixtures.monte_carlo_kl(means, stds, prior_std, generator=generator)
+        forms = {"mixture_mean": mixtures.mixture_mean_kl, "bound": mixtures.bound, "mean_of_kls": mixtures.mean_of_kls}
+        return forms[self.kl](means, stds, prior_std)
+
+
+def _one_of(value: str, choices: tuple[str, ...], name: str) -> str:
+    if value not in choices:
+        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    return value

@@ -1,0 +1,60 @@
+"""Maximum a posteriori: the network itself, one function without uncertainty."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+from posterity.posterior import Description, Entry, Functions, Posterior, count
+
+
+class MAP(Posterior):
+    """The network as it is: what every other method is compared with. Weight decay is its prior.
+
+    Args:
+        network: any module.
+        samples: takes part in the contract; the draws of one function are equal, so it makes no difference.
+        output: which part of the network's result is the answer, where it returns several.
+    """
+
+    draws = 1
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        samples: int = 1,
+        output: str | int | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(network, samples=samples, output=output)
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """The network's output, `[samples, batch, ...]`."""
+        once = inputs.output(inputs.call(self.network, x), self.output)
+        return once.unsqueeze(0).expand(self.samples, *once.shape)
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """Zero: a point has no divergence that could be compared."""
+        return torch.zeros((), device=next(iter(self.parameters()), torch.zeros(())).device)
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
+        """The same function n times, for the cost of one."""
+        return Functions(self.network, count(n, "n"), output=self.output)
+
+    def mean(self) -> Functions:
+        """The network itself."""
+        return self.draw(1)
+
+    def describe(self) -> Description:
+        """Nothing is uncertain."""
+        return Description(
+            Entry(name, f"{tuple(p.shape)}", False, "MAP keeps one value of every parameter")
+            for name, p in self.network.named_parameters()
+        )
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        return {"samples": self.samples, "output": self.output}

@@ -1,0 +1,86 @@
+"""Mixtures of K diagonal Gaussians with equal weights: how far they are from a Gaussian prior.
+
+Throughout, `means` and `stds` are `[K, nodes]`, the prior is N(1, s²) for each node with `prior_std` a 0-d tensor or
+`[nodes]`, and results are nats summed over nodes (0-d).
+
+| form | what it is | what it rewards |
+|---|---|---|
+| `mixture_mean_kl` | KL of the average of one draw per component (Trinh et al. 2020, eq. 22–24) | σ_k = s√K and means that average to 1; free spread of the means; no bound on anything |
+| `bound` | cross-entropy to the prior less the pairwise Bhattacharyya lower bound of the entropy (Kolchinsky & Tracey 2017) | an upper bound of the mixture's own divergence: σ_k towards s, means near 1 yet apart, up to log K |
+| `mean_of_kls` | mean over components of their divergences | an upper bound too, looser by up to log K: σ_k = s, every mean at 1, no reward for being apart |
+| `monte_carlo_kl` | the mixture's own divergence, estimated without bias | the truth, with noise |
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from posterity.posterior import randn
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+def gaussian_kl(mean: Tensor, std: Tensor, prior_std: Tensor) -> Tensor:
+    """KL(N(mean, std²) ‖ N(1, s²)) of every node."""
+    return 0.5 * ((std**2 + (mean - 1) ** 2) / prior_std**2 - 1) - torch.log(std / prior_std)
+
+
+def mixture_mean_kl(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
+    """KL of N(mean_k μ_k, Σ_k σ_k²/K²), the law of the average of one draw per component."""
+    std = (stds**2).sum(0).sqrt() / len(stds)
+    return gaussian_kl(means.mean(0), std, prior_std).sum()
+
+
+def mean_of_kls(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
+    """(1/K) Σ_k KL(N_k ‖ prior)."""
+    return gaussian_kl(means, stds, prior_std).sum() / len(means)
+
+
+def cross_entropy(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
+    """−E_q log N(z; 1, s²)."""
+    terms = 0.5 * LOG_2PI + torch.log(prior_std) + ((means - 1) ** 2 + stds**2) / (2 * prior_std**2)
+    return terms.sum() / len(means)
+
+
+def bhattacharyya(means: Tensor, stds: Tensor) -> Tensor:
+    """Pairwise distances `[K, K]`: ¼ Σ (μ_i − μ_j)²/(σ_i² + σ_j²) + ½ Σ log((σ_i² + σ_j²)/(2 σ_i σ_j))."""
+    rows = []
+    for mean, std in zip(means, stds, strict=True):
+        variance = std**2 + stds**2
+        apart = (mean - means) ** 2 / (4 * variance) + 0.5 * torch.log(variance / (2 * std * stds))
+        rows.append(apart.sum(1))
+    return torch.stack(rows)
+
+
+def entropy_bound(means: Tensor, stds: Tensor) -> Tensor:
+    """A lower bound of the mixture's entropy: mean_k H(N_k) − mean_i log (1/K) Σ_j exp(−BD_ij)."""
+    k = len(means)
+    own = (torch.log(stds) + 0.5 * (1 + LOG_2PI)).sum() / k
+    if k == 1:
+        return own
+    return own - (torch.logsumexp(-bhattacharyya(means, stds), dim=1) - math.log(k)).mean()
+
+
+def bound(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
+    """An upper bound of KL(q ‖ prior): the cross-entropy less a lower bound of the entropy."""
+    return cross_entropy(means, stds, prior_std) - entropy_bound(means, stds)
+
+
+def log_density(z: Tensor, means: Tensor, stds: Tensor) -> Tensor:
+    """log q(z) for z `[n, nodes]` → `[n]`."""
+    terms = [
+        (-0.5 * ((z - mean) / std) ** 2 - torch.log(std) - 0.5 * LOG_2PI).sum(-1)
+        for mean, std in zip(means, stds, strict=True)
+    ]
+    return torch.logsumexp(torch.stack(terms), dim=0) - math.log(len(means))
+
+
+def monte_carlo_kl(
+    means: Tensor, stds: Tensor, prior_std: Tensor, draws: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
+    """E_q[log q(z) − log p(z)] with `draws` samples of each component."""
+    noise = randn((draws, *means.shape), means, generator)
+    z = (means + stds * noise).flatten(0, 1)
+    prior = (-0.5 * ((z - 1) / prior_std) ** 2 - torch.log(prior_std) - 0.5 * LOG_2PI).sum(-1)
+    return (log_density(z, means, stds) - prior).mean()

@@ -1,0 +1,41 @@
+"""A small convolutional network for images of any size."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class SmallConv(nn.Module):
+    """Three 3 × 3 convolutions and two linear layers, for images of any size from 4 × 4.
+
+    ``size`` is the side, or (height, width), that it is made for: a convolution is followed by pooling while
+    the shorter side is at least 8. Adaptive pooling to 2 × 2 then accepts every size. There is no
+    BatchNorm, so each row is processed by itself.
+    """
+
+    def __init__(self, in_channels: int = 3, classes: int = 10, size: int | Sequence[int] = 32) -> None:
+        super().__init__()
+        sides = [size] if isinstance(size, int) else list(size)
+        self.recipe = {
+            "name": "smallconv",
+            "arguments": {
+                "in_channels": in_channels,
+                "classes": classes,
+                "size": size if isinstance(size, int) else sides,
+            },
+        }
+        side = min(sides)
+        layers: list[nn.Module] = []
+        channels = in_channels
+        for width in (32, 64, 64):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            if side >= 8:
+                layers.append(nn.MaxPool2d(2))
+                side //= 2
+            channels = width
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.head = nn.Sequential(nn.Linear(4 * channels, 64), nn.ReLU(), nn.Linear(64, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [batch, in_channels, height, width] to logits [batch, classes]."""
+        return self.head(self.features(x))

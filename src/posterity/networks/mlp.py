@@ -1,0 +1,60 @@
+"""Fully connected networks."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from posterity.errors import Error
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky_relu": nn.LeakyReLU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+}
+
+
+class MLP(nn.Module):
+    """A fully connected network; each input is flattened to ``inputs`` numbers first.
+
+    ``dropout`` is the rate after every hidden activation; at 0 there are no dropout layers.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise Error(f"There is no activation {activation!r}; the names are {', '.join(ACTIVATIONS)}.")
+        self.recipe = {
+            "name": "mlp",
+            "arguments": {
+                "inputs": inputs,
+                "outputs": outputs,
+                "hidden": list(hidden),
+                "activation": activation,
+                "dropout": dropout,
+                "bias": bias,
+            },
+        }
+        layers: list[nn.Module] = []
+        width = inputs
+        for size in hidden:
+            layers += [nn.Linear(width, size, bias=bias), ACTIVATIONS[activation]()]
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+            width = size
+        self.layers = nn.Sequential(*layers, nn.Linear(width, outputs, bias=bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, ...] with ``inputs`` numbers a row to [batch, outputs]."""
+        return self.layers(x.flatten(1))

@@ -1,0 +1,48 @@
+"""VGG-16 for images of 32 × 32 pixels."""
+
+from torch import Tensor, nn
+
+_STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+class VGG16(nn.Module):
+    """VGG-16 without BatchNorm, as in the iBNN paper: 13 convolutions and 512-512-classes.
+
+    15,245,130 parameters for 10 classes. ``dropout`` is the rate before the two hidden linear layers: 0 for
+    iBNN, 0.5 for the paper's SGD and MC-dropout rows.
+    """
+
+    def __init__(self, classes: int = 10, in_channels: int = 3, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.recipe = {
+            "name": "vgg16",
+            "arguments": {"classes": classes, "in_channels": in_channels, "dropout": dropout},
+        }
+        layers: list[nn.Module] = []
+        channels = in_channels
+        for stage in _STAGES:
+            for width in stage:
+                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+                channels = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        head: list[nn.Module] = []
+        for _ in range(2):
+            head += [nn.Dropout(dropout)] if dropout else []
+            head += [nn.Linear(512, 512), nn.ReLU()]
+        self.classifier = nn.Sequential(*head, nn.Linear(512, classes))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw convolutions from N(0, 2 / (k² · out_channels)), biases zero; linear layers as torch does."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                assert module.bias is not None
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Linear):
+                module.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [batch, in_channels, 32, 32] to logits [batch, classes]."""
+        return self.classifier(self.features(x).flatten(1))

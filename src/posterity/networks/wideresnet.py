@@ -1,0 +1,84 @@
+"""Wide residual networks for CIFAR (Zagoruyko & Komodakis 2016), as the iBNN paper builds them."""
+
+from torch import Tensor, nn
+
+from posterity.errors import Error
+
+
+class WideBlock(nn.Module):
+    """BatchNorm, ReLU, convolution, twice, plus the block's raw input or its 1 × 1 convolution."""
+
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, stride_on_first: bool, dropout: float, bias: bool
+    ) -> None:
+        super().__init__()
+        first, second = (stride, 1) if stride_on_first else (1, stride)
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=first, padding=1, bias=bias)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, stride=second, padding=1, bias=bias)
+        self.relu = nn.ReLU()
+        self.shortcut = (
+            nn.Identity()
+            if stride == 1 and inputs == outputs
+            else nn.Conv2d(inputs, outputs, 1, stride=stride, bias=bias)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [batch, inputs, height, width] to [batch, outputs, height / stride, width / stride]."""
+        h = self.dropout(self.conv1(self.relu(self.bn1(x))))
+        return self.conv2(self.relu(self.bn2(h))) + self.shortcut(x)
+
+
+class WideResNet(nn.Module):
+    """WRN-depth-width with biases, as in the iBNN paper: WRN-28-10 has 36,489,290 parameters.
+
+    The authors put the stride on a block's second convolution; ``stride_on_first=True`` is the more usual
+    and faster place. BatchNorm has torch's momentum of 0.1 everywhere.
+    """
+
+    def __init__(
+        self,
+        depth: int = 28,
+        width: int = 10,
+        classes: int = 10,
+        in_channels: int = 3,
+        dropout: float = 0.0,
+        bias: bool = True,
+        stride_on_first: bool = False,
+    ) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 4, 6)
+        if rest or not 1 <= blocks <= 200:
+            raise Error(f"The depth of a WideResNet is 6n + 4 (16, 22, 28, 40, ...), not {depth}.")
+        self.recipe = {
+            "name": "wideresnet",
+            "arguments": {
+                "depth": depth,
+                "width": width,
+                "classes": classes,
+                "in_channels": in_channels,
+                "dropout": dropout,
+                "bias": bias,
+                "stride_on_first": stride_on_first,
+            },
+        }
+        self.conv = nn.Conv2d(in_channels, 16, 3, padding=1, bias=bias)
+        layers: list[nn.Module] = []
+        channels = 16
+        for stage, outputs in enumerate((16 * width, 32 * width, 64 * width)):
+            for block in range(blocks):
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(WideBlock(channels, outputs, stride, stride_on_first, dropout, bias))
+                channels = outputs
+        self.blocks = nn.Sequential(*layers)
+        self.bn = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.linear = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images [batch, in_channels, height, width] to logits [batch, classes]."""
+        x = self.relu(self.bn(self.blocks(self.conv(x))))
+        return self.linear(self.pool(x).flatten(1))

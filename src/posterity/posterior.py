@@ -1,0 +1,308 @@
+"""The contract: a posterior is a distribution over functions.
+
+A method answers three questions: what to minimise (`loss`), how far it is from its prior (`divergence`), and n
+functions (`draw`). All that follows training (prediction, evaluation, plots, export) is written on `draw` alone.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.likelihoods import Categorical, Likelihood
+from posterity.sites import Site, Sites
+
+
+class Entry(NamedTuple):
+    """One line of a description: a layer or a parameter, whether it is uncertain, and why."""
+
+    name: str
+    kind: str
+    uncertain: bool
+    reason: str
+
+
+class Description(list[Entry]):
+    """What is uncertain in a network and what is not; prints as a table."""
+
+    @property
+    def uncertain(self) -> list[str]:
+        """The names of what is uncertain."""
+        return [entry.name for entry in self if entry.uncertain]
+
+    @property
+    def fixed(self) -> dict[str, str]:
+        """The names of what is not uncertain, with the reason."""
+        return {entry.name: entry.reason for entry in self if not entry.uncertain}
+
+    def __str__(self) -> str:
+        width = max((len(entry.name) for entry in self), default=0)
+        kind = max((len(entry.kind) for entry in self), default=0)
+        return "\n".join(
+            f"{'~' if e.uncertain else ' '} {e.name or '(network)':<{width}}  {e.kind:<{kind}}  {e.reason}" for e in self
+        )
+
+
+class Posterior(nn.Module):
+    """A distribution over functions, built around a network.
+
+    Args:
+        network: any module; its parameters keep their names.
+        samples: training draws per datum (S).
+        output: which part of the network's result is the answer, where it returns several.
+    """
+
+    #: Functions that `predict` draws where it is not told how many.
+    draws: int = 100
+    #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
+    rate: float = 1.0
+
+    def __init__(self, network: nn.Module, *, samples: int = 1, output: str | int | None = None) -> None:
+        super().__init__()
+        if not isinstance(network, nn.Module):
+            raise Error(f"The network must be a torch.nn.Module; got {type(network).__name__}.")
+        self.network = network
+        self.samples = count(samples, "samples")
+        self.output = output
+        self.likelihood: Likelihood = Categorical()
+        self.preprocessing: Any = None
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow."""
+        raise NotImplementedError
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """How far the posterior is from the prior, in nats, for the whole network: a 0-d tensor."""
+        raise NotImplementedError
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> "Functions":
+        """n functions, each fixed until drawn again."""
+        raise NotImplementedError
+
+    def mean(self) -> "Functions":
+        """One undisturbed function, where the method has one: `len(mean()) == 1`."""
+        raise Error(f"{type(self).__name__} has no mean function: draw functions and average what they say.")
+
+    def describe(self) -> Description:
+        """Every layer and parameter that is uncertain, every one that is not, and why."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values: what `load` needs to build the same posterior."""
+        raise NotImplementedError
+
+    def variational(self) -> Iterator[nn.Parameter]:
+        """The parameters of the posterior itself: they take `lr_posterior` and no weight decay."""
+        return iter(())
+
+    def penalty(self, generator: torch.Generator | None = None) -> Tensor:
+        """What `loss` weighs against the likelihood, in nats: the divergence, unless a method adds to it."""
+        return self.divergence(generator)
+
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        likelihood: Likelihood | None = None,
+        *,
+        size: int,
+        beta: float | Tensor = 1.0,
+        weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """−E log p(y|x) per datum + β · divergence / N: a 0-d tensor.
+
+        Args:
+            x: inputs of the batch.
+            y: answers, `[batch, ...]`.
+            likelihood: by default the one that `fit` attached.
+            size: N, the number of data in the whole training set (not in the batch).
+            beta: weight of the divergence.
+            weight: of each datum, `[batch]`.
+            generator: of the draws.
+        """
+        likelihood = self.likelihood if likelihood is None else likelihood
+        log_prob = likelihood.log_prob(self(x, generator), y)
+        log_prob = log_prob if weight is None else log_prob * weight
+        return -log_prob.mean() + beta * self.penalty(generator) / size
+
+
+class Functions(nn.Module):
+    """n drawn functions, in evaluation mode: `functions(x)` is `[n, batch, ...]`.
+
+    They own their perturbations, mode and hooks, and share the storage of the network's weights: draw again after
+    more training. All draws run at once, vectorised over the perturbations only, so what comes before the first
+    perturbed layer is computed once.
+
+    Args:
+        network: the network that is perturbed.
+        n: how many functions.
+        names: the layers that carry node noise, and `kinds` where they carry it (see `Sites`).
+        noise: their noise, `[n, size]`.
+        weights: parameters and buffers that differ between functions, each `[n, *shape]`, by name.
+        output: which part of the network's result is the answer.
+    """
+
+    noise: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        n: int,
+        *,
+        names: list[str] | None = None,
+        kinds: tuple[str, ...] = ("input",),
+        noise: Tensor | None = None,
+        weights: dict[str, Tensor] | None = None,
+        output: str | int | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = _twin(network)
+        self.count = n
+        self.output = output
+        self.sites = Sites(self.network, kinds, names or [])
+        self.register_buffer("noise", None if noise is None else noise.detach())
+        self.keys = list(weights or {})
+        for index, value in enumerate((weights or {}).values()):
+            self.register_buffer(f"weight{index}", value.detach())
+        self.rows_at_once: int | None = None
+        self.eval()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def forward(self, x: Any) -> Tensor:
+        """The outputs of all functions, `[n, batch, ...]`."""
+        rows = inputs.rows(x)
+        if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
+            return _cat(list(self.stream(x)))
+        step = max(1, self._at_once(x) // self.count)
+        return torch.cat([_cat(list(self.stream(inputs.between(x, i, i + step)))) for i in range(0, rows, step)], dim=1)
+
+    def stream(self, x: Any) -> Iterator[Tensor]:
+        """The same outputs, some functions at a time: `[some, batch, ...]`, so that memory does not grow with n."""
+        if not self.perturbed:
+            once = self._one({}, None, x)
+            yield once.unsqueeze(0).expand(self.count, *once.shape)
+            return
+        weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
+        start = 0
+        while start < self.count:
+            step = self.count if torch.compiler.is_compiling() else self._step(x)
+            part = slice(start, start + step)
+            try:
+                yield self._some(
+                    {key: value[part] for key, value in weights.items()},
+                    None if self.noise is None else self.noise[part],
+                    x,
+                )
+            except torch.OutOfMemoryError:
+                if step <= 1:
+                    raise
+                torch.cuda.empty_cache()
+                self.rows_at_once = max(1, self._at_once(x) // 2)
+                continue
+            start += step
+
+    @property
+    def perturbed(self) -> bool:
+        """Whether the functions differ at all."""
+        return self.noise is not None or bool(self.keys)
+
+    def _step(self, x: Any) -> int:
+        rows = inputs.rows(x) or max((len(tensor) for tensor in inputs.tensors(x)), default=1)
+        return min(self.count, max(1, self._at_once(x) // max(rows, 1)))
+
+    def _at_once(self, x: Any) -> int:
+        """How many rows × functions run together: what fits a processor's cache, or a fair part of a GPU."""
+        if self.rows_at_once is None:
+            found = inputs.tensors(x)
+            per_row = max((tensor.numel() // max(1, len(tensor)) for tensor in found), default=1)
+            budget, most = (32_000_000, 16_384) if found and found[0].is_cuda else (800_000, 4_096)
+            return max(16, min(most, budget // max(1, per_row)))
+        return self.rows_at_once
+
+    def _some(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        if self._must_loop():
+            n = len(noise) if noise is not None else len(next(iter(weights.values())))
+            return torch.stack(
+                [
+                    self._one({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i], x)
+                    for i in range(n)
+                ]
+            )
+        axes = ({key: 0 for key in weights}, None if noise is None else 0, None)
+        return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
+
+    def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        network = _Functional(self.network, weights) if weights else self.network
+        result = inputs.call(network, x) if noise is None else self.sites.run(network, x, noise)
+        return inputs.output(result, self.output)
+
+    def _must_loop(self) -> bool:
+        """Recurrent layers have no rule for vmap; batch statistics that are being computed refuse it."""
+        return any(
+            isinstance(m, (nn.RNNBase, nn.RNNCellBase))
+            or (isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training)
+            for m in self.network.modules()
+        )
+
+
+def _cat(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+class _Functional:
+    """A network called with other weights: ties are kept, the network itself is not touched."""
+
+    def __init__(self, network: nn.Module, weights: dict[str, Tensor]) -> None:
+        self.network, self.weights = network, weights
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return torch.func.functional_call(self.network, self.weights, args, kwargs, tie_weights=True)
+
+
+def _twin(network: nn.Module) -> nn.Module:
+    """A copy of a network's modules that shares the storage of its parameters and carries none of our hooks.
+
+    The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
+    """
+    memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()}
+    twin = copy.deepcopy(network, memo)
+    for module in twin.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
+                del hooks[key]
+        module._forward_pre_hooks_with_kwargs = type(module._forward_pre_hooks_with_kwargs)(
+            (key, value) for key, value in module._forward_pre_hooks_with_kwargs.items() if key in module._forward_pre_hooks
+        )
+    return twin
+
+
+def count(value: int, name: str) -> int:
+    """A positive whole number, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Error(f"{name} must be a whole number of at least 1; got {value!r}.")
+    return value
+
+
+def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Standard normal numbers of the type and device of `like`; the generator may live on another device."""
+    device = like.device if generator is None else generator.device
+    return torch.randn(shape, generator=generator, device=device, dtype=like.dtype).to(like.device)
+
+
+def randperm(n: int, generator: torch.Generator | None = None) -> Tensor:
+    """A random order of 0 … n − 1."""
+    return torch.randperm(n, generator=generator, device=None if generator is None else generator.device)
+
+
+def as_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
+    """The generator that `seed=` or `generator=` asks for; None stands for torch's global one."""
+    if seed is not None and generator is not None:
+        raise Error("Give seed= or generator=, not both.")
+    return generator if seed is None else torch.Generator().manual_seed(seed)

@@ -1,0 +1,267 @@
+"""Predictions: the average over draws, with its uncertainty split into parts.
+
+total = aleatoric + epistemic. For classes these are nats: the entropy of the mean, the mean of the entropies, and
+their difference, which is the mutual information of the answer and the function (Depeweg et al. 2018). For real
+numbers they are variances, by the law of total variance.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posterity import inputs, loading
+from posterity.errors import Error
+from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from posterity.posterior import Posterior, count
+
+
+class Prediction:
+    """What a posterior says of some rows. `total`, `aleatoric` and `epistemic` are `[batch, ...]`."""
+
+    aleatoric: Tensor
+    epistemic: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """All of the uncertainty."""
+        return self.aleatoric + self.epistemic
+
+    def __len__(self) -> int:
+        return len(self.aleatoric)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log predictive density or probability of y, `[batch]`, summed over what a datum holds."""
+        raise NotImplementedError
+
+    def to(self, device: torch.device | str) -> "Prediction":
+        """The same prediction on another device."""
+        moved = copy.copy(self)
+        moved.__dict__.update({k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()})
+        return moved
+
+    @classmethod
+    def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "Prediction":
+        """From the outputs `[some draws, batch, ...]` of the same rows, taken part by part."""
+        raise NotImplementedError
+
+    @classmethod
+    def join(cls, predictions: Sequence[Any]) -> "Prediction":
+        """Predictions of successive rows as one."""
+        raise NotImplementedError
+
+
+class CategoricalPrediction(Prediction):
+    """Probabilities of classes: `probs` and `log_probs` are `[batch, classes, ...]`."""
+
+    def __init__(self, log_probs: Tensor, aleatoric: Tensor) -> None:
+        self.log_probs = log_probs
+        self.aleatoric = aleatoric
+        self.epistemic = (_entropy(log_probs, axis=1) - aleatoric).clamp(min=0)
+
+    @property
+    def probs(self) -> Tensor:
+        """Mean probability of each class over draws, `[batch, classes, ...]`."""
+        return self.log_probs.exp()
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log probability of the observed classes."""
+        return Categorical().log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
+
+    @classmethod
+    def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "CategoricalPrediction":
+        """Streams: keeps the log of the summed probabilities and the summed entropies."""
+        log_sum = aleatoric = None
+        draws = 0
+        for outputs in parts:
+            if outputs.dim() < 3:
+                raise Error(
+                    f"Outputs of shape {tuple(outputs.shape)} have no class axis: expected [draws, batch, classes, ...]. "
+                    "For one logit use Bernoulli(), for real numbers Gaussian()."
+                )
+            log_probs = F.log_softmax(outputs.float() if outputs.dtype != torch.float64 else outputs, dim=2)
+            part, entropy = log_probs.logsumexp(0), _entropy(log_probs, axis=2).sum(0)
+            log_sum = part if log_sum is None else torch.logaddexp(log_sum, part)
+            aleatoric = entropy if aleatoric is None else aleatoric + entropy
+            draws += len(outputs)
+        if log_sum is None or aleatoric is None:
+            raise Error("A prediction needs at least one draw.")
+        return cls(F.log_softmax(log_sum, dim=1), aleatoric / draws)
+
+    @classmethod
+    def join(cls, predictions: Sequence["CategoricalPrediction"]) -> "CategoricalPrediction":
+        """Predictions of successive rows as one."""
+        return cls(_cat(predictions, "log_probs"), _cat(predictions, "aleatoric"))
+
+
+class BernoulliPrediction(Prediction):
+    """Probabilities of yes; `probs` and each uncertainty have the shape of the network's output."""
+
+    def __init__(self, probs: Tensor, aleatoric: Tensor) -> None:
+        self.probs = probs
+        self.aleatoric = aleatoric
+        self.epistemic = (_binary_entropy(probs) - aleatoric).clamp(min=0)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log probability of the observed labels."""
+        return Bernoulli().log_prob(torch.logit(self.probs, eps=1e-12).unsqueeze(0), y).squeeze(0)
+
+    @classmethod
+    def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "BernoulliPrediction":
+        """Streams: keeps the summed probabilities and entropies, in double precision."""
+        probs = aleatoric = None
+        draws = 0
+        for outputs in parts:
+            p = outputs.double().sigmoid()
+            part, entropy = p.sum(0), _binary_entropy(p).sum(0)
+            probs = part if probs is None else probs + part
+            aleatoric = entropy if aleatoric is None else aleatoric + entropy
+            draws += len(outputs)
+        if probs is None or aleatoric is None:
+            raise Error("A prediction needs at least one draw.")
+        return cls(probs / draws, aleatoric / draws)
+
+    @classmethod
+    def join(cls, predictions: Sequence["BernoulliPrediction"]) -> "BernoulliPrediction":
+        """Predictions of successive rows as one."""
+        return cls(_cat(predictions, "probs"), _cat(predictions, "aleatoric"))
+
+
+class GaussianPrediction(Prediction):
+    """A mixture of one Gaussian per draw: `means` and `variances` are `[draws, batch, ...]`."""
+
+    def __init__(self, means: Tensor, variances: Tensor) -> None:
+        self.means = means
+        self.variances = variances
+        self.aleatoric = variances.mean(0)
+        self.epistemic = means.var(0, correction=0)
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of the mixture, `[batch, ...]`."""
+        return self.means.mean(0)
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation of the mixture, `[batch, ...]`."""
+        return self.total.sqrt()
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """P(Y ≤ y), of the shape of `mean`."""
+        z = (self._like_mean(y) - self.means) / self.variances.sqrt()
+        return torch.special.ndtr(z).mean(0)
+
+    def quantile(self, q: float) -> Tensor:
+        """The q-quantile of the mixture, by bisection, of the shape of `mean`."""
+        if not 0 < q < 1:
+            raise Error(f"A quantile lies between 0 and 1; got {q}.")
+        reach = self.variances.sqrt() * (abs(_normal_quantile(q)) + 1)
+        low, high = (self.means - reach).amin(0), (self.means + reach).amax(0)
+        for _ in range(50):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < q
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The central interval that holds `level` of the mixture's mass: lower and upper ends."""
+        if not 0 < level < 1:
+            raise Error(f"An interval's level lies between 0 and 1; got {level}.")
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """log (1/n) Σ_s Π_outputs N(y; mean_s, variance_s): a datum's outputs belong to the same draw."""
+        z = (self._like_mean(y) - self.means) ** 2 / self.variances
+        terms = -0.5 * (z + self.variances.log() + math.log(2 * math.pi))
+        return terms.reshape(*terms.shape[:2], -1).sum(2).logsumexp(0) - math.log(len(self.means))
+
+    def rescale(self, mean: float | Tensor, std: float | Tensor) -> "GaussianPrediction":
+        """The prediction of mean + std · y: back to the units of a target that was standardised."""
+        scale = torch.as_tensor(std, dtype=self.means.dtype)
+        return GaussianPrediction(torch.as_tensor(mean, dtype=self.means.dtype) + scale * self.means, scale**2 * self.variances)
+
+    def _like_mean(self, y: Tensor) -> Tensor:
+        shape = self.means.shape[1:]
+        if y.shape != shape and y.numel() != shape.numel():
+            raise Error(f"y has shape {tuple(y.shape)}, the prediction {tuple(shape)}: they must be the same.")
+        return y.reshape(shape).to(self.means)
+
+    @classmethod
+    def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "GaussianPrediction":
+        """Keeps every draw: quantiles and scores are those of the mixture."""
+        if not isinstance(likelihood, Gaussian):
+            raise Error("A Gaussian prediction needs a Gaussian likelihood.")
+        moments = [likelihood.moments(outputs) for outputs in parts]
+        return cls(torch.cat([mean for mean, _ in moments]), torch.cat([(2 * s).exp() for _, s in moments]))
+
+    @classmethod
+    def join(cls, predictions: Sequence["GaussianPrediction"]) -> "GaussianPrediction":
+        """Predictions of successive rows as one."""
+        return cls(_cat(predictions, "means", 1), _cat(predictions, "variances", 1))
+
+
+KINDS: dict[type[Likelihood], type[Prediction]] = {
+    Categorical: CategoricalPrediction,
+    Bernoulli: BernoulliPrediction,
+    Gaussian: GaussianPrediction,
+}
+
+
+def kind(likelihood: Likelihood) -> type[Prediction]:
+    """The class of predictions that belongs to a likelihood."""
+    for base in type(likelihood).__mro__:
+        if base in KINDS:
+            return KINDS[base]
+    raise Error(f"No kind of prediction is known for the likelihood {type(likelihood).__name__}.")
+
+
+def _entropy(log_probs: Tensor, axis: int) -> Tensor:
+    return -(log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).sum(axis)
+
+
+def _binary_entropy(p: Tensor) -> Tensor:
+    return -(torch.xlogy(p, p) + torch.special.xlog1py(1 - p, -p))
+
+
+def _normal_quantile(q: float) -> float:
+    return float(torch.special.ndtri(torch.tensor(q, dtype=torch.float64)))
+
+
+def _cat(predictions: Sequence[Any], name: str, axis: int = 0) -> Tensor:
+    return torch.cat([getattr(prediction, name) for prediction in predictions], axis)
+
+
+@torch.no_grad()
+def predict(
+    posterior: Posterior,
+    data: Any,
+    samples: int | None = None,
+    generator: torch.Generator | None = None,
+    *,
+    batch_size: int | None = None,
+) -> Any:
+    """What a posterior says of some rows: the average over `samples` drawn functions, with its uncertainty.
+
+    Args:
+        posterior: a trained posterior; nothing of it changes.
+        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out).
+        samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN).
+        generator: of the draws; without one, torch's global generator is used.
+        batch_size: rows at a time; by default what suits the machine.
+    """
+    functions = posterior.draw(posterior.draws if samples is None else count(samples, "samples"), generator)
+    like = next(posterior.parameters(), torch.zeros(()))
+    make = kind(posterior.likelihood)
+    home = data.device if isinstance(data, Tensor) else torch.device("cpu")
+    parts = []
+    for x in loading.input_batches(data, batch_size or max(1, 16_384 // len(functions)), like.device):
+        loading.check_finite(x)
+        x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
+        parts.append(make.gather(functions.stream(x), posterior.likelihood).to(home))
+    if not parts:
+        raise Error("There is nothing to predict: the data have no rows.")
+    return make.join(parts)

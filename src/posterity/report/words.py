@@ -1,0 +1,68 @@
+"""What a comparison found, in sentences for a reader who does not know the scores."""
+
+from posterity.report.comparison import SCORES, Comparison
+
+
+def verdict(comparison: Comparison) -> list[str]:
+    """Sentences: whose probabilities to trust, who is right most often, who notices the unfamiliar."""
+    if len(comparison.methods) < 2:
+        return _alone(comparison)
+    sentences = []
+    by_nll = _winner(comparison, "nll")
+    accuracy = "error" if comparison.task == "classification" else "rmse"
+    by_accuracy = _winner(comparison, accuracy)
+    if by_nll is not None:
+        kind = "probabilities" if comparison.task == "classification" else "predictive distribution"
+        text = f"{by_nll} has the {kind} to trust most here (NLL {comparison.written(by_nll, 'nll')}"
+        if "map" in comparison.methods and by_nll != "map" and comparison.value("map", "nll") is not None:
+            text += f"; a plain network, map, has {comparison.written('map', 'nll')}"
+        sentences.append(f"{text}).")
+    if by_accuracy is not None:
+        what = "makes the fewest mistakes" if accuracy == "error" else "misses by the least"
+        who = "It also" if by_accuracy == by_nll else by_accuracy
+        sentences.append(
+            f"{who} {what} ({SCORES[accuracy].label} {comparison.written(by_accuracy, accuracy)})."
+        )
+    by_outside = _winner(comparison, "auroc_outside")
+    if by_outside is not None:
+        sentences.append(
+            f"{by_outside} notices {comparison.outside} best "
+            f"(AUROC {comparison.written(by_outside, 'auroc_outside')})."
+        )
+    if sentences and _too_close(comparison):
+        sentences.append("The best two differ by less than their standard errors in NLL: take them as equal.")
+    return sentences
+
+
+def _alone(comparison: Comparison) -> list[str]:
+    sentences = []
+    for name in comparison.methods:
+        if comparison.value(name, "error") is not None:
+            sentences.append(
+                f"{name} is wrong in {comparison.written(name, 'error')} of cases, and what it says of its "
+                f"confidence is off by {comparison.written(name, 'ece')} on average."
+            )
+        elif comparison.value(name, "rmse") is not None:
+            sentences.append(
+                f"{name} typically misses by {comparison.written(name, 'rmse')} (in the target's units), and "
+                f"its 90 % intervals hold the truth in {comparison.written(name, 'coverage90')} of cases."
+            )
+    return sentences
+
+
+def _winner(comparison: Comparison, score: str) -> str | None:
+    best = comparison.best(score)
+    return next((name for name in comparison.methods if name in best), None)
+
+
+def _too_close(comparison: Comparison) -> bool:
+    """Whether the two lowest NLLs are within the standard error of their difference."""
+    ranked = sorted(
+        (value, comparison.standard_error(name, "nll"))
+        for name in comparison.methods
+        if (value := comparison.value(name, "nll")) is not None
+    )
+    if comparison.seeds < 2 or len(ranked) < 2:
+        return False
+    (first, a), (second, b) = ranked[:2]
+    return second - first < (a**2 + b**2) ** 0.5

@@ -1,0 +1,52 @@
+"""Schedules: factors over the course of training, functions of t from 0 (start) to 1 (end)."""
+
+import math
+from collections.abc import Callable
+
+from posterity.errors import Error
+
+Schedule = Callable[[float], float]
+Spec = str | float | tuple[str, float] | Schedule
+
+
+def constant(t: float) -> float:
+    """1 throughout."""
+    return 1.0
+
+
+def cosine(t: float) -> float:
+    """From 1 to 0 along half a cosine."""
+    return 0.5 * (1 + math.cos(math.pi * min(max(t, 0.0), 1.0)))
+
+
+def piecewise(t: float) -> float:
+    """1 for the first half, then linearly to 0.01 at 0.9, then 0.01 (Trinh et al. 2020; Izmailov et al. 2018)."""
+    if t <= 0.5:
+        return 1.0
+    return 1.0 - 0.99 * min((t - 0.5) / 0.4, 1.0)
+
+
+RATES: dict[str, Schedule] = {"constant": constant, "cosine": cosine, "piecewise": piecewise}
+
+
+def rate(spec: Spec) -> Schedule:
+    """A schedule of the learning rate: "constant", "cosine", "piecewise", or a function of t."""
+    if callable(spec):
+        return spec
+    if not isinstance(spec, str) or spec not in RATES:
+        raise Error(f"schedule must be one of {', '.join(map(repr, RATES))} or a function of t; got {spec!r}.")
+    return RATES[spec]
+
+
+def beta(spec: Spec) -> Schedule:
+    """A schedule of the divergence's weight: a number, ("linear", f): from 0 to 1 over the first f of training, or a function."""
+    if callable(spec):
+        return spec
+    if isinstance(spec, (int, float)) and not isinstance(spec, bool) and spec >= 0:
+        return lambda t: float(spec)
+    if spec == "linear":
+        spec = ("linear", 2 / 3)
+    if isinstance(spec, (tuple, list)) and len(spec) == 2 and spec[0] == "linear" and 0 < float(spec[1]) <= 1:
+        end = float(spec[1])
+        return lambda t: min(1.0, t / end)
+    raise Error(f"beta must be a number, 'linear', ('linear', fraction) or a function of t; got {spec!r}.")

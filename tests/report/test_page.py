@@ -1,0 +1,209 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from posterity import evaluation, report
+from posterity.prediction import CategoricalPrediction, GaussianPrediction
+from posterity.report import Comparison, sections
+from posterity.report.words import verdict
+
+HOSTILE = '<script>alert("x")</script> $\\frac{ & </svg> \' {0} %s \x00\n'
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def classification(name="digits", classes=("zero", "one", "two"), images=True, **changes):
+    y = torch.arange(40) % 3
+    summaries, methods = {}, {}
+    for index, method in enumerate(("map", "ibnn")):
+        prediction = CategoricalPrediction(torch.log_softmax(random(40, 3, seed=index), 1), torch.zeros(40))
+        outside = CategoricalPrediction(torch.log_softmax(random(20, 3, seed=9), 1), torch.zeros(20))
+        summaries[method] = evaluation.summarise(prediction, y, outside)
+        found = evaluation.score(prediction, y)
+        methods[method] = found | {f"{score}_std": 0.01 for score in found} | {"train_seconds": 1.5}
+        methods[method]["auroc_outside"] = summaries[method]["outside"]["auroc_epistemic"]
+    given = {
+        "title": name,
+        "task": "classification",
+        "methods": methods,
+        "seeds": 4,
+        "data": {"rows": 40},
+        "facts": {"command": f"posterity compare {name}"},
+        "summaries": summaries,
+        "classes": tuple(classes),
+        "outside": name,
+        "images": random(40, 1, 5, 5) if images else None,
+    }
+    return Comparison(**(given | changes))
+
+
+def regression(target="price", **changes):
+    y = random(50, 1)
+    prediction = GaussianPrediction(random(3, 50, 1, seed=1), random(3, 50, 1, seed=2).exp())
+    methods = {
+        "map": evaluation.score(prediction, y),
+        "bbb": {"rmse": None, "nll": float("nan"), "crps": 1.0},
+    }
+    summaries = {"map": evaluation.summarise(prediction, y)}
+    given = {"title": "t", "task": "regression", "methods": methods, "summaries": summaries, "target": target}
+    return Comparison(**(given | changes))
+
+
+class Outline(HTMLParser):
+    """Collects tags, addresses and whether the elements close in order."""
+
+    VOID = ("meta", "br", "img", "path", "use", "image", "rect")
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.stack, self.links, self.ids, self.references = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href"):
+                self.links.append(value)
+            if name == "id":
+                self.ids.append(value)
+            if value:
+                self.references += re.findall(r"url\(#([^)]+)\)", value)
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.stack.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.stack.pop() == tag
+
+
+@pytest.mark.parametrize("comparison", [classification(), regression()], ids=["classification", "regression"])
+def test_page_is_whole_and_asks_nothing_of_the_network(comparison):
+    text = report.page(comparison)
+    outline = Outline(text)
+    assert outline.stack == []
+    assert "script" not in outline.tags
+    assert not re.search(r"https?://", text)
+    assert "@import" not in text
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in outline.links)
+
+
+def test_names_inside_figures_are_unique_and_resolve():
+    outline = Outline(report.page(classification()))
+    assert len(set(outline.ids)) == len(outline.ids)
+    targets = outline.references + [link[1:] for link in outline.links if link.startswith("#")]
+    assert targets
+    assert set(targets) <= set(outline.ids)
+
+
+def test_hostile_names_stay_text():
+    comparison = classification(name=HOSTILE, classes=(HOSTILE, "$$", "<img src=x onerror=alert(1)>"))
+    text = report.page(comparison)
+    outline = Outline(text)
+    assert outline.stack == []
+    assert "script" not in outline.tags
+    assert "img" not in outline.tags
+    assert "&lt;script&gt;" in text
+
+
+def test_hostile_target_stays_text():
+    outline = Outline(report.page(regression(target=HOSTILE)))
+    assert outline.stack == []
+    assert "script" not in outline.tags
+
+
+def test_every_figure_of_the_task_is_there():
+    titles = {make.__name__ for make in sections.SECTIONS if make(classification()) is not None}
+    assert titles == {"scores", "reliability", "selection", "inside_outside", "extremes"}
+    titles = {make.__name__ for make in sections.SECTIONS if make(regression()) is not None}
+    assert titles == {"scores", "coverage", "predicted_true", "selection"}
+
+
+def test_page_without_summaries_still_has_its_table():
+    text = report.page(classification(summaries={}, images=False))
+    assert "<table>" in text
+    assert "Can the confidence" not in text
+
+
+def test_missing_values_are_dashes_and_never_best():
+    comparison = regression()
+    assert comparison.written("bbb", "rmse") == "–"
+    assert comparison.best("rmse") == set()
+    assert comparison.best("crps") == {min(("map", "bbb"), key=lambda m: comparison.methods[m]["crps"])}
+
+
+def test_best_follows_the_goal_of_each_score():
+    methods = {
+        "a": {"nll": 0.5, "coverage90": 0.99, "auroc_outside": 0.7, "train_seconds": 1.0},
+        "b": {"nll": 0.4, "coverage90": 0.88, "auroc_outside": 0.6, "train_seconds": 2.0},
+    }
+    comparison = Comparison("t", "regression", methods)
+    assert comparison.best("nll") == {"b"}
+    assert comparison.best("coverage90") == {"b"}
+    assert comparison.best("auroc_outside") == {"a"}
+    assert comparison.best("train_seconds") == set()
+
+
+def test_values_that_read_the_same_are_both_best():
+    comparison = Comparison(
+        "t", "classification", {"a": {"error": 0.100001}, "b": {"error": 0.1}, "c": {"error": 0.2}}
+    )
+    assert comparison.best("error") == {"a", "b"}
+
+
+def test_whiskers_are_standard_errors():
+    comparison = classification()
+    assert comparison.standard_error("map", "nll") == pytest.approx(0.01 / 2)
+    assert "± 0.0050" in comparison.written("map", "nll")
+
+
+def test_verdict_names_the_winner_and_admits_a_tie():
+    methods = {
+        "map": {"nll": 0.5, "nll_std": 0.2, "error": 0.1},
+        "ibnn": {"nll": 0.45, "nll_std": 0.2, "error": 0.1},
+    }
+    sentences = " ".join(verdict(Comparison("t", "classification", methods, seeds=2)))
+    assert sentences.startswith("ibnn has the probabilities to trust most")
+    assert "take them as equal" in sentences
+
+
+def test_verdict_of_one_method_says_how_wrong_it_is():
+    sentences = verdict(Comparison("t", "classification", {"map": {"error": 0.1, "ece": 0.02, "nll": 0.3}}))
+    assert sentences == [
+        "map is wrong in 10.00 % of cases, and what it says of its confidence is off by 2.00 % on average."
+    ]
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path):
+    path = report.write(classification(), tmp_path / "report.html")
+    report.write(regression(), path)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert "regression" in path.read_text(encoding="utf-8")
+
+
+def test_a_name_that_no_encoding_takes_is_still_written(tmp_path):
+    path = report.write(classification(name="half \udcff"), tmp_path / "report.html")
+    assert "half ?" in path.read_text(encoding="utf-8")
+
+
+def test_figures_follow_the_readers_theme():
+    text = report.page(classification())
+    assert "currentColor" in text
+    assert "prefers-color-scheme:dark" in text
+    assert "var(--series-1)" in text
+
+
+def test_drawing_leaves_matplotlib_as_it_was():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    report.page(classification())
+    assert dict(matplotlib.rcParams) == before
