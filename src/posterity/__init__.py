@@ -7,8 +7,26 @@ from posterity.methods import IBNN, MAP
 from posterity.methods import table as methods
 from posterity.posterior import Functions, Posterior
 from posterity.prediction import Prediction, predict
+from posterity.storage import load, save
 from posterity.training import fit
 
 __version__ = "0.1.0"
 
-__all__ = ["IBNN", "MAP", "Bernoulli", "Categorical", "Error", "Functions", "Gaussian", "Likelihood", "Posterior", "Prediction", "fit", "methods", "networks", "predict"]
+__all__ = [
+    "IBNN",
+    "MAP",
+    "Bernoulli",
+    "Categorical",
+    "Error",
+    "Functions",
+    "Gaussian",
+    "Likelihood",
+    "Posterior",
+    "Prediction",
+    "fit",
+    "load",
+    "methods",
+    "networks",
+    "predict",
+    "save",
+]

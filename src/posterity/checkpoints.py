@@ -34,7 +34,12 @@ def write(folder: Path, state: State) -> None:
     tensors = {f"extra/{k}": v for k, v in state.extra.items()}
     tensors |= {f"posterior/{k}": v for k, v in state.posterior.items()}
     tensors |= {f"optimizer/{k}": v for k, v in state.optimizer.items()}
-    head: dict[str, Any] = {"format": FORMAT, "settings": state.settings, "progress": state.progress, "best": None}
+    head: dict[str, Any] = {
+        "format": FORMAT,
+        "settings": state.settings,
+        "progress": state.progress,
+        "best": None,
+    }
     if state.best is not None:
         tensors |= {f"best/{k}": v for k, v in state.best["state"].items()}
         head["best"] = {"epoch": state.best["epoch"], "validation": state.best["validation"]}

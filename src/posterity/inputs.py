@@ -15,13 +15,16 @@ from torch import Tensor, nn
 from posterity.errors import Error
 
 
-def call(network: nn.Module, x: Any) -> Any:
-    """Call a network with x: a tuple or list gives positional arguments, a mapping keyword arguments."""
-    if isinstance(x, Mapping):
-        return network(**x)
-    if isinstance(x, (tuple, list)):
-        return network(*x)
-    return network(x)
+def call(network: nn.Module, x: Any, weights: Mapping[str, Tensor] | None = None) -> Any:
+    """Call a network with x: a tuple or list gives positional arguments, a mapping keyword arguments.
+
+    With `weights` it is called with these in place of its own parameters and buffers of the same names; ties are kept.
+    """
+    args = tuple(x) if isinstance(x, (tuple, list)) else () if isinstance(x, Mapping) else (x,)
+    kwargs = dict(x) if isinstance(x, Mapping) else {}
+    if weights:
+        return torch.func.functional_call(network, dict(weights), args, kwargs)
+    return network(*args, **kwargs)
 
 
 def output(result: Any, name: str | int | None = None) -> Tensor:
@@ -73,6 +76,11 @@ def tensors(x: Any) -> list[Tensor]:
 def between(x: Any, start: int, stop: int) -> Any:
     """Rows start to stop of x."""
     return apply(x, lambda tensor: tensor[start:stop])
+
+
+def take(x: Any, chosen: Tensor) -> Any:
+    """The rows of x whose numbers are in `chosen`."""
+    return apply(x, lambda tensor: tensor[chosen.to(tensor.device)])
 
 
 def rows(x: Any) -> int | None:

@@ -97,7 +97,10 @@ class Gaussian(Likelihood):
     log_std: Tensor
 
     def __init__(
-        self, std: float | Tensor | list[float] | None = None, heteroscedastic: bool = False, initial: float = 1.0
+        self,
+        std: float | Tensor | list[float] | None = None,
+        heteroscedastic: bool = False,
+        initial: float = 1.0,
     ) -> None:
         super().__init__()
         if std is not None and heteroscedastic:

@@ -31,7 +31,11 @@ class Batches:
     """
 
     def __init__(
-        self, data: Any, batch_size: int | None = None, shuffle: bool = False, device: torch.device | None = None
+        self,
+        data: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        device: torch.device | None = None,
     ) -> None:
         self.device, self.shuffle = device, shuffle
         self.memory: Batch | None = None
@@ -51,9 +55,8 @@ class Batches:
             self.size = inputs.rows(self.memory.x)
             self.batch_size = batch_size or default_batch_size(self.size or 1)
         else:
-            raise Error(
-                f"Data must be a pair (x, y) of tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}."
-            )
+            kind = type(data).__name__
+            raise Error(f"Data must be a pair (x, y) of tensors or arrays, a Dataset or a DataLoader; got {kind}.")
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -85,7 +88,7 @@ class Batches:
                 yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in self.memory))
             else:
                 chosen = order[start:stop]
-                yield Batch(*(None if part is None else inputs.apply(part, lambda t: t[chosen]) for part in self.memory))  # noqa: B023
+                yield Batch(*(None if part is None else inputs.take(part, chosen) for part in self.memory))
 
     def _starts(self) -> list[int]:
         """Where batches start; a last batch of one row joins the one before it (batch statistics need two)."""
@@ -147,9 +150,7 @@ def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[
         return
     x = inputs.as_tensors(data)
     if not isinstance(x, (Tensor, Mapping, tuple)):
-        raise Error(
-            f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}."
-        )
+        raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")
     rows = inputs.rows(x)
     for start in [0] if rows is None else range(0, rows, batch_size):
         yield inputs.as_tensors(x if rows is None else inputs.between(x, start, start + batch_size), device)

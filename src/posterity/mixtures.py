@@ -3,12 +3,17 @@
 Throughout, `means` and `stds` are `[K, nodes]`, the prior is N(1, s²) for each node with `prior_std` a 0-d tensor or
 `[nodes]`, and results are nats summed over nodes (0-d).
 
-| form | what it is | what it rewards |
-|---|---|---|
-| `mixture_mean_kl` | KL of the average of one draw per component (Trinh et al. 2020, eq. 22–24) | σ_k = s√K and means that average to 1; free spread of the means; no bound on anything |
-| `bound` | cross-entropy to the prior less the pairwise Bhattacharyya lower bound of the entropy (Kolchinsky & Tracey 2017) | an upper bound of the mixture's own divergence: σ_k towards s, means near 1 yet apart, up to log K |
-| `mean_of_kls` | mean over components of their divergences | an upper bound too, looser by up to log K: σ_k = s, every mean at 1, no reward for being apart |
-| `monte_carlo_kl` | the mixture's own divergence, estimated without bias | the truth, with noise |
+`mixture_mean_kl`: KL of the average of one draw per component (Trinh et al. 2020, eq. 22–24). It is 0 at σ_k = s√K
+with means that average to 1, charges nothing for the spread of the means, and bounds nothing.
+
+`bound`: cross-entropy to the prior less the pairwise Bhattacharyya lower bound of the entropy (Kolchinsky & Tracey
+2017): an upper bound of the mixture's own divergence. Rewards σ_k = s and means near 1, but up to log K for being
+apart.
+
+`mean_of_kls`: the mean over components of their divergences: an upper bound too, looser by up to log K. Rewards σ_k = s
+and every mean at 1; being apart earns nothing.
+
+`monte_carlo_kl`: the mixture's own divergence, without bias, with noise.
 """
 
 import math

@@ -43,7 +43,8 @@ class Description(list[Entry]):
         width = max((len(entry.name) for entry in self), default=0)
         kind = max((len(entry.kind) for entry in self), default=0)
         return "\n".join(
-            f"{'~' if e.uncertain else ' '} {e.name or '(network)':<{width}}  {e.kind:<{kind}}  {e.reason}" for e in self
+            f"{'~' if e.uncertain else ' '} {e.name or '(network)':<{width}}  {e.kind:<{kind}}  {e.reason}"
+            for e in self
         )
 
 
@@ -235,12 +236,13 @@ class Functions(nn.Module):
                     for i in range(n)
                 ]
             )
-        axes = ({key: 0 for key in weights}, None if noise is None else 0, None)
+        axes = (dict.fromkeys(weights, 0), None if noise is None else 0, None)
         return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        network = _Functional(self.network, weights) if weights else self.network
-        result = inputs.call(network, x) if noise is None else self.sites.run(network, x, noise)
+        result = (
+            inputs.call(self.network, x, weights) if noise is None else self.sites.run(self.network, x, noise, weights)
+        )
         return inputs.output(result, self.output)
 
     def _must_loop(self) -> bool:
@@ -256,16 +258,6 @@ def _cat(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class _Functional:
-    """A network called with other weights: ties are kept, the network itself is not touched."""
-
-    def __init__(self, network: nn.Module, weights: dict[str, Tensor]) -> None:
-        self.network, self.weights = network, weights
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return torch.func.functional_call(self.network, self.weights, args, kwargs, tie_weights=True)
-
-
 def _twin(network: nn.Module) -> nn.Module:
     """A copy of a network's modules that shares the storage of its parameters and carries none of our hooks.
 
@@ -278,7 +270,9 @@ def _twin(network: nn.Module) -> nn.Module:
             for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
                 del hooks[key]
         module._forward_pre_hooks_with_kwargs = type(module._forward_pre_hooks_with_kwargs)(
-            (key, value) for key, value in module._forward_pre_hooks_with_kwargs.items() if key in module._forward_pre_hooks
+            (key, value)
+            for key, value in module._forward_pre_hooks_with_kwargs.items()
+            if key in module._forward_pre_hooks
         )
     return twin
 

@@ -80,7 +80,7 @@ class CategoricalPrediction(Prediction):
         for outputs in parts:
             if outputs.dim() < 3:
                 raise Error(
-                    f"Outputs of shape {tuple(outputs.shape)} have no class axis: expected [draws, batch, classes, ...]. "
+                    f"Outputs of shape {tuple(outputs.shape)} have no class axis; [draws, batch, classes, ...] needed. "
                     "For one logit use Bernoulli(), for real numbers Gaussian()."
                 )
             log_probs = F.log_softmax(outputs.float() if outputs.dtype != torch.float64 else outputs, dim=2)
@@ -182,7 +182,9 @@ class GaussianPrediction(Prediction):
     def rescale(self, mean: float | Tensor, std: float | Tensor) -> "GaussianPrediction":
         """The prediction of mean + std · y: back to the units of a target that was standardised."""
         scale = torch.as_tensor(std, dtype=self.means.dtype)
-        return GaussianPrediction(torch.as_tensor(mean, dtype=self.means.dtype) + scale * self.means, scale**2 * self.variances)
+        return GaussianPrediction(
+            torch.as_tensor(mean, dtype=self.means.dtype) + scale * self.means, scale**2 * self.variances
+        )
 
     def _like_mean(self, y: Tensor) -> Tensor:
         shape = self.means.shape[1:]

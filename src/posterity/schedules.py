@@ -39,14 +39,14 @@ def rate(spec: Spec) -> Schedule:
 
 
 def beta(spec: Spec) -> Schedule:
-    """A schedule of the divergence's weight: a number, ("linear", f): from 0 to 1 over the first f of training, or a function."""
+    """A schedule of the divergence's weight: a number, a function of t, or ("linear", f): 0 to 1 over the first f."""
     if callable(spec):
         return spec
     if isinstance(spec, (int, float)) and not isinstance(spec, bool) and spec >= 0:
         return lambda t: float(spec)
     if spec == "linear":
         spec = ("linear", 2 / 3)
-    if isinstance(spec, (tuple, list)) and len(spec) == 2 and spec[0] == "linear" and 0 < float(spec[1]) <= 1:
-        end = float(spec[1])
+    end = spec[1] if isinstance(spec, (tuple, list)) and len(spec) == 2 and spec[0] == "linear" else None
+    if isinstance(end, (int, float)) and 0 < end <= 1:
         return lambda t: min(1.0, t / end)
     raise Error(f"beta must be a number, 'linear', ('linear', fraction) or a function of t; got {spec!r}.")

@@ -5,7 +5,7 @@ comes out. It does nothing until it is given noise, and the network is never rew
 """
 
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -203,12 +203,12 @@ class Sites:
         """The length of the flat vector."""
         return sum(site.size for site in self.sites)
 
-    def run(self, network: nn.Module, x: Any, noise: Tensor) -> Any:
-        """The network's result under noise `[size]` or `[rows, size]`."""
+    def run(self, network: nn.Module, x: Any, noise: Tensor, weights: Mapping[str, Tensor] | None = None) -> Any:
+        """The network's result under noise `[size]` or `[rows, size]`, and under other weights where given."""
         for site, part in zip(self.sites, noise.split([site.size for site in self.sites], dim=-1), strict=True):
             site.set(part)
         try:
-            return inputs.call(network, x)
+            return inputs.call(network, x, weights)
         finally:
             for site in self.sites:
                 site.set(None)
@@ -234,7 +234,7 @@ class Sites:
                 site.layout = layouts.pop()
                 axis = site.layout.axis
                 if axis is not None and any(shape[axis] > 2 for shape in two):
-                    site.layout = site.layout._replace(blocked=_is_blocked(site, network, x))
+                    site.layout = site.layout._replace(blocked=_is_blocked(site, axis, network, x))
         self.probed.add(network.training)
 
     def _shapes(self, network: nn.Module, x: Any) -> list[list[tuple[int, ...]]]:
@@ -243,7 +243,8 @@ class Sites:
         for site in self.sites:
             site.seen = []
         try:
-            with torch.no_grad(), torch.random.fork_rng():
+            cuda = {tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda}
+            with torch.no_grad(), torch.random.fork_rng(devices=list(cuda)):
                 inputs.call(network, x)
             return [site.seen or [] for site in self.sites]
         finally:
@@ -269,7 +270,7 @@ def _layout(name: str, two: tuple[int, ...], three: tuple[int, ...]) -> Layout:
     return Layout(follows[0] if follows else None)
 
 
-def _is_blocked(site: Site, network: nn.Module, x: Any) -> bool:
+def _is_blocked(site: Site, axis: int, network: nn.Module, x: Any) -> bool:
     """Whether the positions of one row lie together: changes the last of two rows and looks where the input moves."""
     seen: list[Tensor] = []
 
@@ -289,16 +290,14 @@ def _is_blocked(site: Site, network: nn.Module, x: Any) -> bool:
         handle.remove()
         for module, mode in modes.items():
             module.training = mode
-    assert site.layout is not None and site.layout.axis is not None
-    axis = site.layout.axis
     before, now = seen[0], seen[calls]
     moved = (before != now).movedim(axis, 0).flatten(1).any(1)
     half = len(moved) // 2
     blocked, interleaved = not bool(moved[:half].any()), not bool(moved[0::2].any())
     if blocked == interleaved:
         raise Error(
-            f"The rows of the batch cannot be told apart at the layer {site.name!r}, where they share an axis with other "
-            "positions: leave it out with layers=."
+            f"The rows of the batch cannot be told apart at the layer {site.name!r}, where other positions share their "
+            "axis: leave it out with layers=."
         )
     return blocked
 
@@ -306,7 +305,9 @@ def _is_blocked(site: Site, network: nn.Module, x: Any) -> bool:
 def _change_last(tensor: Tensor) -> Tensor:
     changed = tensor.clone()
     if tensor.is_floating_point():
-        changed[-1] = changed[-1] * 0.5 + torch.linspace(0.1, 1.0, changed[-1].numel()).to(tensor).view(changed[-1].shape)
+        changed[-1] = changed[-1] * 0.5 + torch.linspace(0.1, 1.0, changed[-1].numel()).to(tensor).view(
+            changed[-1].shape
+        )
     elif tensor.dtype == torch.bool:
         return changed
     else:

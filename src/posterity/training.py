@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posterity import checkpoints, schedules
+from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Likelihood
 from posterity.loading import Batch, Batches, numpy_seed
 from posterity.posterior import Posterior
 from posterity.prediction import predict
+
+#: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
+NOISE_RATE = 10.0
 
 Callback = Callable[[dict[str, float], Posterior], None]
 
@@ -77,7 +80,8 @@ def fit(
         lr_posterior: that of the variational parameters, per component; by default `lr`.
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), or "sgd" (Nesterov momentum 0.9).
-        schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t in [0, 1].
+        schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
+            which goes from 0 to 1.
         schedule_posterior: of `lr_posterior`, where it differs.
         beta: weight of the divergence: a number, ("linear", f) for a ramp from 0 to 1 over the first f of training
             ("linear": f = 2/3, as in the iBNN paper), or a function of t.
@@ -113,9 +117,7 @@ def fit(
     if not isinstance(epochs, int) or epochs < 0:
         raise Error(f"epochs must be a whole number of at least 0; got {epochs!r}.")
     lr = ({"sgd": 0.05}.get(optimizer, 1e-3)) if lr is None else lr
-    settings = Settings(
-        epochs, batch_size, lr, lr_posterior, weight_decay, optimizer, precision, clip, seed, n
-    )
+    settings = Settings(epochs, batch_size, lr, lr_posterior, weight_decay, optimizer, precision, clip, seed, n)
     run = _Run(posterior, settings, where, schedule, schedule_posterior, beta, epochs * steps_an_epoch, compile)
     history, start, best = History(), 0, None
     if found is not None:
@@ -219,7 +221,11 @@ class _Run:
         if self.count % 50 != 1:
             return None
         divergence = self._divergence()
-        return {"loss": f"{self.last_loss:.3f}", "nll": f"{self.last_loss - divergence:.3f}", "kl/N": f"{divergence:.3f}"}
+        return {
+            "loss": f"{self.last_loss:.3f}",
+            "nll": f"{self.last_loss - divergence:.3f}",
+            "kl/N": f"{divergence:.3f}",
+        }
 
     def _divergence(self) -> float:
         """β · penalty / N as of now."""
@@ -315,6 +321,7 @@ class TensorBoard:
         self.writer = SummaryWriter(str(folder))
 
     def __call__(self, record: dict[str, float], posterior: Posterior) -> None:
+        """Write one epoch's record."""
         for name, value in record.items():
             self.writer.add_scalar(name, value, int(record["epoch"]))
         self.writer.flush()
@@ -329,7 +336,7 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     lr_posterior = settings.lr if settings.lr_posterior is None else settings.lr_posterior
     groups = [
         {"params": rest, "lr": settings.lr, "weight_decay": settings.weight_decay, "posterior": False},
-        {"params": list(noise.values()), "lr": settings.lr, "weight_decay": 0.0, "posterior": False},
+        {"params": list(noise.values()), "lr": NOISE_RATE * settings.lr, "weight_decay": 0.0, "posterior": False},
         {
             "params": [p for p in own.values() if p.requires_grad],
             "lr": lr_posterior * factor,
@@ -388,10 +395,9 @@ def _held_out(data: Any, share: float, seed: int) -> tuple[Any, Any]:
     held = max(1, round(share * rows))
     if held >= rows:
         raise Error(f"{rows} rows are too few to hold out {share:.0%} of them.")
-    from posterity import inputs
 
     def part(chosen: Tensor) -> tuple[Any, ...]:
-        return tuple(inputs.apply(p, lambda t: t[chosen.to(t.device)]) for p in everything if p is not None)
+        return tuple(inputs.take(p, chosen) for p in everything if p is not None)
 
     return part(order[held:]), part(order[:held])
 

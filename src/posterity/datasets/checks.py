@@ -10,9 +10,7 @@ _LONGEST = 10_000  # characters of one name
 
 
 def _wrong(what: str, wanted: str) -> Error:
-    return Error(
-        f"The preprocessing of this model is damaged: {what} must be {wanted}. Save or copy the model again."
-    )
+    return Error(f"The preprocessing of this model is damaged: {what} must be {wanted}. Save or copy the model again.")
 
 
 def mapping(value: object, keys: set[str], what: str) -> Mapping[str, Any]:

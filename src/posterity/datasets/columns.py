@@ -19,7 +19,7 @@ from posterity.errors import Error
 
 MOST_CATEGORIES = 50
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
-_LARGEST = 1e150  # squares of larger numbers overflow, so they count as infinite
+LARGEST = 1e100  # squares of larger numbers overflow, so they count as infinite
 _CLIP = 1e6  # standard deviations, so that float32 stays finite
 
 
@@ -35,8 +35,14 @@ def missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "M":
         return np.isnat(values)
     if is_text(values):
-        return np.array([v is None or v != v or (isinstance(v, str) and not v.strip()) for v in values], bool)
+        return np.array([_absent(value) for value in values], dtype=bool)
     return np.zeros(len(values), dtype=bool)
+
+
+def _absent(value: Any) -> bool:
+    if isinstance(value, float):
+        return value != value
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def numbers(values: np.ndarray) -> np.ndarray:
@@ -67,7 +73,7 @@ def dates(values: np.ndarray) -> np.ndarray:
 
 
 def labels(values: np.ndarray) -> list[str | None]:
-    """Return a raw column as text, None where a value is missing; whole numbers are written without a point."""
+    """Return a raw column as text, None where a value is missing; whole numbers have no point."""
     return [None if gone else label(value) for value, gone in zip(values, missing(values), strict=True)]
 
 
@@ -114,7 +120,8 @@ class Column:
         value = _finite(self.name, _PARSERS[self.kind](values))
         gone = np.isnan(value)
         value[gone] = self.median
-        result[:, 0] = np.clip((value - self.mean) / self.std, -_CLIP, _CLIP)
+        with np.errstate(over="ignore"):
+            result[:, 0] = np.clip((value - self.mean) / self.std, -_CLIP, _CLIP)
         if self.indicator:
             result[:, 1] = gone
         return result
@@ -128,9 +135,7 @@ class Column:
         """Rebuild a column, or raise an ``Error`` on anything that ``to_dict`` would not write."""
         entry = checks.mapping(value, set(cls.__dataclass_fields__), "a column")
         categories = checks.texts(entry["categories"], "categories", most=MOST_CATEGORIES, empty=True)
-        if entry["kind"] not in ("number", "date", "category") or (
-            bool(categories) != (entry["kind"] == "category")
-        ):
+        if entry["kind"] not in ("number", "date", "category") or (bool(categories) != (entry["kind"] == "category")):
             raise Error(f"The preprocessing of this model has a column of unknown kind {entry['kind']!r}.")
         return cls(
             name=checks.text(entry["name"], "name"),
@@ -179,13 +184,13 @@ def _kind(values: np.ndarray) -> str:
         return "number"
     present = values[~missing(values)]
     for kind, parse in _PARSERS.items():
-        if np.isfinite(parse(present)).sum() >= max(_PARSED * len(present), 1):
+        if (~np.isnan(parse(present))).sum() >= max(_PARSED * len(present), 1):
             return kind
     return "category"
 
 
 def _finite(name: str, value: np.ndarray) -> np.ndarray:
-    huge = np.abs(value) > _LARGEST
+    huge = np.abs(value) > LARGEST
     if huge.any():
         warnings.warn(f"Column {name!r}: {int(huge.sum())} infinite values count as missing.")
     return np.where(huge, np.nan, value)
@@ -201,7 +206,7 @@ def _number(value: Any) -> float:
 def _days(value: Any) -> float:
     try:
         moment = datetime.fromisoformat(str(value).strip().replace("/", "-"))
-    except ValueError:
+    except (ValueError, OverflowError):
         return np.nan
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() / 86_400
 

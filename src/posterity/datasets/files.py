@@ -33,7 +33,7 @@ class Collection:
     """The files of a data set: ``members`` in ``folder`` below a data folder, or in one of ``places``.
 
     ``downloads`` hold the members themselves or, as a ``.tar.gz``, all of them. A member may also lie there
-    without its ``.gz``.
+    without its ``.gz``. ``note`` says what else a user who makes the files must know.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Collection:
     members: tuple[str, ...]
     places: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
+    note: str = ""
 
 
 def cache() -> Path:
@@ -59,16 +60,14 @@ def find(collection: Collection, data_dir: str | os.PathLike[str] | None = None)
     return next((folder for folder in folders if _complete(folder, collection)), None)
 
 
-def get(
-    collection: Collection, data_dir: str | os.PathLike[str] | None = None, download: bool = True
-) -> Path:
+def get(collection: Collection, data_dir: str | os.PathLike[str] | None = None, download: bool = True) -> Path:
     """Return the folder with the members, downloaded to the cache where they are nowhere else."""
     if (folder := find(collection, data_dir)) is not None:
         return folder
     advice = (
         f"Put {', '.join(collection.members)} into {collection.folder}/ below a data folder, "
         "and name that folder by --data-dir, data_dir= or the environment variable POSTERITY_DATA."
-    )
+    ) + (f" {collection.note}" if collection.note else "")
     if not download or not collection.downloads:
         raise Error(f"The files of {collection.name!r} are not on this machine. {advice}")
     folder = cache() / collection.folder
@@ -174,8 +173,7 @@ def extract(archive: Path, folder: Path, names: list[str], limit: int = 1_000_00
 
 def _complete(folder: Path, collection: Collection) -> bool:
     return all(
-        (folder / member).is_file() or (folder / member.removesuffix(".gz")).is_file()
-        for member in collection.members
+        (folder / member).is_file() or (folder / member.removesuffix(".gz")).is_file() for member in collection.members
     )
 
 

@@ -61,9 +61,7 @@ FASHION = files.Collection(
         ),
     ),
 )
-NOTMNIST = files.Collection(
-    "notmnist", "notMNIST_small", ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz")
-)
+NOTMNIST = files.Collection("notmnist", "notMNIST_small", ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"))
 CIFAR10 = files.Collection(
     "cifar10",
     "cifar-10-batches-bin",
@@ -90,10 +88,12 @@ CIFAR100 = files.Collection(
 )
 
 _DIGITS = list("0123456789")
-_CLOTHES = (
-    "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
-)  # fmt: skip
-_THINGS = "airplane automobile bird cat deer dog frog horse ship truck".split()
+_LETTERS = list("ABCDEFGHIJ")
+_CLOTHES = [
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+]
+_THINGS = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -101,7 +101,7 @@ def read_idx(path: Path) -> np.ndarray:
     if not path.is_file() and path.suffix == ".gz":
         path = path.with_suffix("")
     try:
-        with (gzip.open(path) if path.suffix == ".gz" else path.open("rb")) as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             zeros, kind, axes = struct.unpack(">HBB", file.read(4))
             if zeros or kind != 8 or not 1 <= axes <= 4:
                 raise Error(f"{path} is no idx file of bytes.")
@@ -132,29 +132,40 @@ def read_cifar(path: Path, label_bytes: int) -> Images:
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
 
 
-def _idx_pair(folder: Path, images: str, labels: str, classes: int) -> Images:
-    x, y = read_idx(folder / images), read_idx(folder / labels)
+def _idx_pair(images: Path, labels: Path, classes: int = 10) -> Images:
+    x, y = read_idx(images), read_idx(labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y) or not len(x) or y.max() >= classes:
-        raise Error(f"The images and the labels in {folder} do not belong together.")
+        raise Error(f"{images} and {labels} do not belong together: copy or load them again.")
     return x[:, None], y.astype(np.int64)
 
 
-def _mnist_like(collection: files.Collection, data_dir: Folder, download: bool) -> tuple[Images, Images]:
-    folder = files.get(collection, data_dir, download)
-    return _idx_pair(folder, _IDX[0], _IDX[1], 10), _idx_pair(folder, _IDX[2], _IDX[3], 10)
-
-
-def _notmnist(data_dir: Folder, download: bool) -> Images:
-    return _idx_pair(files.get(NOTMNIST, data_dir, download), *NOTMNIST.members, 10)
-
-
-def _cifar(collection: files.Collection, data_dir: Folder, download: bool) -> tuple[Images, Images]:
-    folder = files.get(collection, data_dir, download)
+def _read(collection: files.Collection, folder: Path, part: str) -> Images:
+    """Read the part "train" or "test" of a collection; notMNIST has but one, which is both."""
+    members = [folder / member for member in collection.members]
+    if collection is NOTMNIST:
+        return _idx_pair(members[0], members[1])
+    if collection in (MNIST, FASHION):
+        return _idx_pair(*members[:2]) if part == "train" else _idx_pair(*members[2:])
     label_bytes, classes = (1, 10) if collection is CIFAR10 else (2, 100)
-    parts = [read_cifar(folder / member, label_bytes) for member in collection.members]
-    if any(y.max() >= classes for _, y in parts):
+    pairs = [read_cifar(path, label_bytes) for path in (members[:-1] if part == "train" else members[-1:])]
+    x, y = np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
+    if y.max() >= classes:
         raise Error(f"The files in {folder} hold labels from {classes} on: copy or load them again.")
-    return (np.concatenate([x for x, _ in parts[:-1]]), np.concatenate([y for _, y in parts[:-1]])), parts[-1]
+    return x, y
+
+
+def _both(collection: files.Collection, data_dir: Folder, download: bool) -> tuple[Images, Images]:
+    folder = files.get(collection, data_dir, download)
+    return _read(collection, folder, "train"), _read(collection, folder, "test")
+
+
+def _outside(collection: files.Collection, data_dir: Folder, most: int) -> np.ndarray | None:
+    """Return at most ``most`` images of another set, always the same ones, or None if it is not found."""
+    folder = files.find(collection, data_dir)
+    if folder is None:
+        return None
+    x, _ = _read(collection, folder, "test")
+    return x if len(x) <= most else x[np.sort(random(0).permutation(len(x))[:most])]
 
 
 def assemble(
@@ -179,67 +190,56 @@ def assemble(
     )
 
 
-def _some(images: np.ndarray, most: int) -> np.ndarray:
-    """Return at most ``most`` images, always the same ones."""
-    return images if len(images) <= most else images[np.sort(random(0).permutation(len(images))[:most])]
-
-
 def mnist(data_dir: Folder = None, download: bool = True) -> Data:
     """Handwritten digits, with notMNIST's letters outside where they are found."""
-    train, test = _mnist_like(MNIST, data_dir, download)
-    found = files.find(NOTMNIST, data_dir) is not None
-    outside = _some(_notmnist(data_dir, False)[0], len(test[0])) if found else None
+    train, test = _both(MNIST, data_dir, download)
+    outside = _outside(NOTMNIST, data_dir, len(test[1]))
     return assemble("mnist", train, test, _DIGITS, outside, "notmnist")
 
 
 def fashion_mnist(data_dir: Folder = None, download: bool = True) -> Data:
     """Pictures of clothes, with MNIST's digits outside where they are found."""
-    train, test = _mnist_like(FASHION, data_dir, download)
-    found = files.find(MNIST, data_dir) is not None
-    outside = _some(_mnist_like(MNIST, data_dir, False)[1][0], len(test[0])) if found else None
+    train, test = _both(FASHION, data_dir, download)
+    outside = _outside(MNIST, data_dir, len(test[1]))
     return assemble("fashion-mnist", train, test, _CLOTHES, outside, "mnist")
 
 
 def notmnist(data_dir: Folder = None, download: bool = True) -> Data:
     """Letters A to J, split 90/10 once and for all, with MNIST's digits outside where they are found."""
-    x, y = _notmnist(data_dir, download)
+    x, y = _read(NOTMNIST, files.get(NOTMNIST, data_dir, download), "train")
     train, test = split(len(y), 0, labels=y, part=0.1)
-    found = files.find(MNIST, data_dir) is not None
-    outside = _some(_mnist_like(MNIST, data_dir, False)[1][0], len(test)) if found else None
-    return assemble(
-        "notmnist", (x[train], y[train]), (x[test], y[test]), list("ABCDEFGHIJ"), outside, "mnist"
-    )
+    outside = _outside(MNIST, data_dir, len(test))
+    return assemble("notmnist", (x[train], y[train]), (x[test], y[test]), _LETTERS, outside, "mnist")
 
 
 def cifar10(data_dir: Folder = None, download: bool = True) -> Data:
     """Photographs of ten things, with CIFAR-100 outside where it is found."""
-    train, test = _cifar(CIFAR10, data_dir, download)
-    found = files.find(CIFAR100, data_dir) is not None
-    outside = _some(_cifar(CIFAR100, data_dir, False)[1][0], len(test[0])) if found else None
+    train, test = _both(CIFAR10, data_dir, download)
+    outside = _outside(CIFAR100, data_dir, len(test[1]))
     return assemble("cifar10", train, test, _THINGS, outside, "cifar100")
 
 
 def cifar100(data_dir: Folder = None, download: bool = True) -> Data:
     """Photographs of a hundred things, with CIFAR-10 outside where it is found."""
-    train, test = _cifar(CIFAR100, data_dir, download)
-    names = files.get(CIFAR100, data_dir, download) / "fine_label_names.txt"
+    folder = files.get(CIFAR100, data_dir, download)
+    train, test = _read(CIFAR100, folder, "train"), _read(CIFAR100, folder, "test")
+    names = folder / "fine_label_names.txt"
     classes = names.read_text("utf-8", "replace").split() if names.is_file() else []
     if len(set(classes)) != 100:
         classes = [str(i) for i in range(100)]
-    found = files.find(CIFAR10, data_dir) is not None
-    outside = _some(_cifar(CIFAR10, data_dir, False)[1][0], len(test[0])) if found else None
+    outside = _outside(CIFAR10, data_dir, len(test[1]))
     return assemble("cifar100", train, test, classes, outside, "cifar10")
 
 
 def cifar5(data_dir: Folder = None, download: bool = True) -> Data:
     """CIFAR-10's first five classes, with the test images of the last five outside."""
-    (x, y), (x_test, y_test) = _cifar(CIFAR10, data_dir, download)
-    inside = y_test < 5
+    (x, y), (x_test, y_test) = _both(CIFAR10, data_dir, download)
+    train, test = y < 5, y_test < 5
     return assemble(
         "cifar5",
-        (x[y < 5], y[y < 5]),
-        (x_test[inside], y_test[inside]),
+        (x[train], y[train]),
+        (x_test[test], y_test[test]),
         _THINGS[:5],
-        x_test[~inside],
-        "cifar10's other five classes",
+        x_test[~test],
+        "cifar10's other classes",
     )

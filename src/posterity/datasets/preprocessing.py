@@ -15,7 +15,8 @@ from posterity.errors import Error
 
 MOST_COLUMNS = 10_000
 _MOST_CLASSES = 100_000
-_LARGEST_SIDE = 4_096
+LARGEST_SIDE = 4_096
+MOST_CHANNELS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,8 @@ class Preprocessing(ABC):
         names = labels(values)
         if unknown := sorted({str(name) for name in names if name not in place}):
             raise Error(
-                f"The target {self.target!r} holds {', '.join(map(repr, unknown[:5]))}, which the model was not "
-                f"trained on; it knows {', '.join(map(repr, self.classes[:20]))}."
+                f"The target {self.target!r} holds {', '.join(map(repr, unknown[:5]))}, which the model does not "
+                f"know; it was trained on {', '.join(map(repr, self.classes[:20]))}."
             )
         return torch.tensor([place[str(name)] for name in names], dtype=torch.int64)
 
@@ -84,8 +85,12 @@ class Preprocessing(ABC):
     def from_dict(value: object) -> "Preprocessing":
         """Rebuild what ``to_dict`` wrote; anything else is an ``Error``."""
         kind = value.get("kind") if isinstance(value, Mapping) else None
-        cls = {"table": TablePreprocessing, "images": ImagePreprocessing}.get(kind if kind in KINDS else "")
-        if cls is None:
+        cls: type[TablePreprocessing] | type[ImagePreprocessing]
+        if kind == "table":
+            cls = TablePreprocessing
+        elif kind == "images":
+            cls = ImagePreprocessing
+        else:
             raise Error("The preprocessing of this model is damaged: its kind must be 'table' or 'images'.")
         entry = checks.mapping(value, {"kind", *cls.__dataclass_fields__}, "the preprocessing")
         classes = entry["classes"]
@@ -116,7 +121,11 @@ class TablePreprocessing(Preprocessing):
         ``raw`` is a pandas data frame or a mapping of names to columns, which may hold further columns, or an
         array [n, features] with all columns of the training file but the target, in its order.
         """
-        table = raw if isinstance(raw, Mapping) or hasattr(raw, "columns") else self._named(raw)
+        if hasattr(raw, "columns") and hasattr(raw, "iloc"):
+            from posterity.datasets.readers import from_frame
+
+            raw = from_frame(raw)
+        table = raw if isinstance(raw, Mapping) else self._named(raw)
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
             raise Error(f"These columns, on which the model was trained, are not there: {', '.join(absent[:20])}.")
@@ -174,7 +183,9 @@ class ImagePreprocessing(Preprocessing):
     @classmethod
     def fit(cls, raw: np.ndarray, *, scale: float = 255.0, **target: Any) -> "ImagePreprocessing":
         """Learn the mean and spread of each channel from training images [n, channels, height, width]."""
-        n, channels, height, width = raw.shape
+        channels, height, width = raw.shape[1:]
+        if channels > MOST_CHANNELS or max(height, width) > LARGEST_SIDE or not raw.size:
+            raise Error(f"Images of {channels} channels and {height} × {width} pixels cannot be used.")
         mean, std = [], []
         for channel in range(channels):
             values = raw[:, channel].astype(np.float32)
@@ -195,17 +206,14 @@ class ImagePreprocessing(Preprocessing):
 
     @classmethod
     def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "ImagePreprocessing":
-        channels = checks.whole(entry["channels"], "channels", most=64)
-        sides = [checks.whole(n, "size", most=_LARGEST_SIDE) for n in checks.sequence(entry["size"], "size", most=2)]
-        mean = [checks.number(m, "mean") for m in checks.sequence(entry["mean"], "mean", most=64)]
-        std = [checks.number(s, "std", positive=True) for s in checks.sequence(entry["std"], "std", most=64)]
+        channels = checks.whole(entry["channels"], "channels", most=MOST_CHANNELS)
+        sides = [checks.whole(n, "size", most=LARGEST_SIDE) for n in checks.sequence(entry["size"], "size", most=2)]
+        mean = [checks.number(m, "mean") for m in checks.sequence(entry["mean"], "mean", most=MOST_CHANNELS)]
+        std = [checks.number(s, "std", positive=True) for s in checks.sequence(entry["std"], "std", most=MOST_CHANNELS)]
         if len(sides) != 2 or not len(mean) == len(std) == channels:
             raise Error("The preprocessing of this model is damaged: sizes and channels do not agree.")
         scale = checks.number(entry["scale"], "scale", positive=True)
         return cls(channels=channels, size=(sides[0], sides[1]), scale=scale, mean=mean, std=std, **target)
-
-
-KINDS = ("table", "images")
 
 
 def numeric(raw: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The papers' one-dimensional regressions, in their own units; ``load`` standardises them.
 
-Every function returns raw float64 arrays: x [n, 1] and y [n] for training, the same for test, drawn afresh from
-the same law, and x outside the data: the gaps and what lies beyond, over the range that the paper plots.
+Every function returns raw float64 arrays: x [n, 1] and y [n] for training, the same for test, drawn afresh
+from the same law, and x outside the data: the gaps and what lies beyond, over the range that the paper plots.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posterity.datasets.data import Data, random
-from posterity.datasets.tables import assemble
+from posterity.datasets.tables import assemble, choose_rows
 
 _TEST_POINTS = 200
 
@@ -103,7 +103,7 @@ def load(name: str, seed: int = 0) -> Data:
     columns = {"x": np.concatenate([toy.train[0], toy.test[0]])[:, 0]}
     y = np.concatenate([toy.train[1], toy.test[1]])
     test = np.arange(len(y)) >= len(toy.train[1])
-    data = assemble(name, columns, y, "y", "regression", seed, test=test)
+    data = assemble(name, columns, choose_rows(y, "y", "regression", seed, test), seed)
     data.outside = data.preprocessing.inputs(toy.outside)
     data.outside_name = "beyond the data"
     return data

@@ -89,8 +89,7 @@ class IBNN(Posterior):
             raise Error("IBNN needs at least one Linear or convolution layer to put noise on; this network has none.")
         self.kinds = NOISES[noise] + (("bias",) if bias_noise else ())
         self.sites = Sites(network, self.kinds, names)
-        like = next(network.parameters())
-        like = like.detach() if like.is_floating_point() else torch.zeros(())
+        like = next(network.parameters()).detach()
         shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
         prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
         if prior.shape not in ((), (self.sites.size,)) or not bool((prior > 0).all()):
@@ -169,7 +168,14 @@ class IBNN(Posterior):
                 continue
             reason = self.reasons[name]
             noise = ", ".join(f"{size} {kind}{'s' if size > 1 else ''}" for kind, size in sizes.get(name, {}).items())
-            lines.append(Entry(name, type(layer).__name__, reason is None, f"noise on {noise}" if reason is None else reason))
+            lines.append(
+                Entry(
+                    name,
+                    type(layer).__name__,
+                    reason is None,
+                    f"noise on {noise}" if reason is None else reason,
+                )
+            )
             for key, p in layer.named_parameters(recurse=False):
                 drawn = reason is None and (key == "weight" or self.bias_noise or self.where != "input")
                 why = "a product with the noise" if drawn else reason or "a point: bias_noise=True makes it uncertain"
@@ -252,11 +258,18 @@ class IBNN(Posterior):
     def _spread(self, n: int, generator: torch.Generator | None) -> Tensor:
         """n component indices, each as often as the others or once more."""
         whole, rest = divmod(n, self.components)
-        return torch.cat([torch.arange(self.components).repeat(whole), randperm(self.components, generator)[:rest].cpu()])
+        return torch.cat(
+            [torch.arange(self.components).repeat(whole), randperm(self.components, generator)[:rest].cpu()]
+        )
 
     def _functions(self, noise: Tensor) -> Functions:
         return Functions(
-            self.network, len(noise), names=self.sites.names, kinds=self.kinds, noise=noise, output=self.output
+            self.network,
+            len(noise),
+            names=self.sites.names,
+            kinds=self.kinds,
+            noise=noise,
+            output=self.output,
         )
 
     def _blocks(self) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -270,7 +283,11 @@ class IBNN(Posterior):
     def _kl(self, means: Tensor, stds: Tensor, prior_std: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.kl == "monte_carlo":
             return mixtures.monte_carlo_kl(means, stds, prior_std, generator=generator)
-        forms = {"mixture_mean": mixtures.mixture_mean_kl, "bound": mixtures.bound, "mean_of_kls": mixtures.mean_of_kls}
+        forms = {
+            "mixture_mean": mixtures.mixture_mean_kl,
+            "bound": mixtures.bound,
+            "mean_of_kls": mixtures.mean_of_kls,
+        }
         return forms[self.kl](means, stds, prior_std)
 
 

@@ -1,0 +1,142 @@
+"""One run: one method, one seed. Data in, a trained model and a record of plain numbers out."""
+
+import hashlib
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import posterity
+from posterity import evaluation
+from posterity.errors import Error
+
+HASHED = 2**28
+"""Files up to this many bytes are known by their content, larger ones by size and time."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the runs of one command share; None leaves a choice to the library."""
+
+    data: str
+    target: str | None = None
+    task: str | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    samples: int | None = None
+    data_dir: Path | None = field(default=None)
+    device: str = "auto"
+
+    def load(self, seed: int) -> Any:
+        """The data, split by that seed."""
+        return posterity.datasets.load(
+            self.data, target=self.target, task=self.task, seed=seed, data_dir=self.data_dir
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """All that a run's result depends on besides method and seed, as JSON values."""
+        shared = asdict(self)
+        del shared["data_dir"], shared["device"]
+        return shared | {"content": fingerprint(Path(self.data)), "version": posterity.__version__}
+
+
+def fingerprint(path: Path) -> str | None:
+    """What changes when a file or a folder does; None where there is neither."""
+    if path.is_file():
+        files = [path]
+    elif path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+    else:
+        return None
+    digest = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        digest.update(f"{file.relative_to(path)}\0{status.st_size}\0".encode(errors="surrogateescape"))
+        if path.is_file() and status.st_size <= HASHED:
+            digest.update(file.read_bytes())
+        else:
+            digest.update(str(status.st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def network(data: Any, seed: int) -> nn.Module:
+    """A network that fits the data: LeNet for 28 × 28 grey images, a small one for others, an MLP for tables."""
+    x, outputs = data.train[0], data.outputs
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if x.dim() != 4 or min(x.shape[2:]) < 4:
+            return posterity.networks.create("mlp", inputs=math.prod(x.shape[1:]), outputs=outputs)
+        if tuple(x.shape[1:]) == (1, 28, 28):
+            return posterity.networks.create("lenet", classes=outputs)
+        channels, *size = x.shape[1:]
+        return posterity.networks.create("smallconv", in_channels=channels, classes=outputs, size=list(size))
+
+
+def execute(
+    settings: Settings, data: Any, method: str, seed: int, checkpoint: Path, progress: bool
+) -> tuple[Any, dict[str, Any]]:
+    """Train one method with one seed, from its checkpoint if there is one, and score it on the test data.
+
+    Returns the posterior and the record: `scores` and `summary`.
+    """
+    posterior = posterity.methods()[method](network(data, seed), seed=seed)
+    likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
+    history = posterity.fit(
+        posterior,
+        data.train,
+        likelihood=likelihood,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        seed=seed,
+        device=settings.device,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    started = time.perf_counter()
+    prediction, y = judged(posterior, *data.test, data.preprocessing, settings.samples, seed)
+    seconds = time.perf_counter() - started
+    outside = None
+    if data.outside is not None:
+        outside = judged(posterior, data.outside, None, data.preprocessing, settings.samples, seed)[0]
+    if not bool(torch.isfinite(prediction.total).all()):
+        raise Error(f"{method} predicts numbers that are not finite: lower the learning rate with --lr.")
+    summary = evaluation.summarise(prediction, y, outside)
+    scores = evaluation.score(prediction, y) | {
+        "train_seconds": history.seconds,
+        "predict_seconds": seconds,
+        "epistemic_inside": summary["uncertainty"]["epistemic"],
+    }
+    if outside is not None:
+        scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
+        scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
+    return posterior, {"scores": scores, "summary": summary}
+
+
+def judged(
+    posterior: Any, x: Tensor, y: Tensor | None, preprocessing: Any, samples: int | None, seed: int
+) -> tuple[Any, Any]:
+    """A prediction and the truth, in the target's own units; the draws are those of the seed."""
+    prediction = posterity.predict(posterior, x, samples=samples, generator=torch.Generator().manual_seed(seed))
+    if evaluation.is_regression(prediction):
+        mean, std = preprocessing.target_mean, preprocessing.target_std
+        prediction = prediction.rescale(mean, std)
+        y = None if y is None else y.double() * std + mean
+    return prediction, y
+
+
+def mean_and_deviation(records: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Over seeds, each score's mean, and its standard deviation as `<score>_std` (0 for one seed)."""
+    result = {}
+    for score in records[0]["scores"]:
+        values = [record["scores"][score] for record in records if record["scores"].get(score) is not None]
+        result[score] = statistics.fmean(values) if values else math.nan
+        result[f"{score}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    return result

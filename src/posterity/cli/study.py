@@ -1,0 +1,193 @@
+"""A comparison from start to end: every method with every seed, then metrics, report and models."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import posterity
+from posterity import report
+from posterity.cli import runs
+from posterity.cli.console import Output
+from posterity.cli.facts import facts
+from posterity.cli.folder import Folder, write
+from posterity.errors import Error
+from posterity.report import Comparison
+from posterity.report.comparison import SCORES
+
+
+def names(given: str) -> list[str]:
+    """Method names from `a,b` or `all`, each once."""
+    known = list(posterity.methods())
+    asked = [name.strip().lower() for name in given.split(",") if name.strip()]
+    chosen = list(dict.fromkeys(known if asked in ([], ["all"]) else asked))
+    for name in chosen:
+        if name not in known:
+            raise Error(f"There is no method {name!r}. The methods are {', '.join(known)}.")
+    return chosen
+
+
+class Study:
+    """Runs what is not yet done in its folder, and writes what was found.
+
+    Args:
+        settings: data and training
+        methods: short names
+        seeds: one run a method each; the first one's models are kept
+        path: the folder of results
+        output: where to tell of progress
+        alone: one method only, whose model lies in the folder itself
+    """
+
+    def __init__(
+        self,
+        settings: runs.Settings,
+        methods: Sequence[str],
+        seeds: Sequence[int],
+        path: Path,
+        output: Output,
+        alone: bool = False,
+    ) -> None:
+        if alone and len(methods) != 1:
+            raise Error(f"Name one method, not {len(methods)}: to train several, use  posterity compare.")
+        self.settings, self.methods, self.seeds, self.output = settings, methods, list(seeds), output
+        self.path, self.alone = path, alone
+        self.report = path / "report.html"
+        self.failures: dict[str, str] = {}
+        self._data: dict[int, Any] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Do it, and return what `metrics.json` holds."""
+        started = time.perf_counter()
+        with self.output.working():
+            first = self._load(self.seeds[0])
+            self.folder = Folder(self.path, self.settings.arguments())
+            records = self._records()
+            if not any(records.values()):
+                raise Error(next(iter(self.failures.values())))
+            seconds = time.perf_counter() - started
+            result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
+            write(self.path / "metrics.json", result)
+            comparison = self._comparison(first, records, result)
+            report.write(comparison, self.report)
+        self.output.scores(comparison)
+        return result
+
+    def raise_failures(self) -> None:
+        """End with an error if any run failed, once all that did not is written."""
+        if self.failures:
+            raise Error(" ".join(f"{run} failed: {why}" for run, why in self.failures.items()))
+
+    def _records(self) -> dict[str, list[dict[str, Any]]]:
+        """The records of each method, in the order of the seeds, from the folder or from a new run."""
+        found: dict[str, list[dict[str, Any]]] = {method: [] for method in self.methods}
+        total, count = len(self.methods) * len(self.seeds), 0
+        for seed in self.seeds:
+            for method in self.methods:
+                count += 1
+                label = f"[{count}/{total}] {method}, seed {seed}"
+                record = self._finished(method, seed)
+                if record is not None:
+                    self.output.step(f"{label}: done before")
+                else:
+                    self.output.step(f"{label}: training …")
+                    record = self._new(method, seed)
+                    if record is not None:
+                        self.output.step(f"{label}: {_outcome(record['scores'])}")
+                if record is not None:
+                    found[method].append(record)
+            self._data = {key: value for key, value in self._data.items() if key == self.seeds[0]}
+        return found
+
+    def _finished(self, method: str, seed: int) -> dict[str, Any] | None:
+        record = self.folder.record(method, seed)
+        lost = seed == self.seeds[0] and not (self._model(method) / "config.json").is_file()
+        return None if lost else record
+
+    def _new(self, method: str, seed: int) -> dict[str, Any] | None:
+        """A new run's record; None where it failed, so that one method's trouble does not cost the others."""
+        data = self._load(seed)
+        checkpoint = self.folder.begin(method, seed)
+        try:
+            posterior, record = runs.execute(
+                self.settings, data, method, seed, checkpoint, self.output.interactive
+            )
+        except Error as error:
+            self.failures[f"{method} with seed {seed}"] = str(error)
+            self.output.step(f"{method}, seed {seed}, failed: {error}")
+            return None
+        if seed == self.seeds[0]:
+            posterity.save(posterior, self._model(method), preprocessing=data.preprocessing)
+        return self.folder.finish(method, seed, record)
+
+    def _model(self, method: str) -> Path:
+        return self.path if self.alone else self.path / "models" / method
+
+    def _load(self, seed: int) -> Any:
+        if seed not in self._data:
+            self._data[seed] = self.settings.load(seed)
+        return self._data[seed]
+
+    def _metrics(self, data: Any, records: dict[str, list[dict[str, Any]]], seconds: float) -> dict[str, Any]:
+        settings = self.settings.arguments()
+        return {
+            "data": data.name,
+            "task": data.task,
+            "target": data.preprocessing.target,
+            "rows": {"train": len(data.train[1]), "test": len(data.test[1])},
+            "outside": data.outside_name or None,
+            "methods": {method: runs.mean_and_deviation(found) for method, found in records.items()},
+            "failures": self.failures,
+            "seed": self.seeds[0],
+            "seeds": self.seeds,
+            "settings": {key: value for key, value in settings.items() if key not in ("data", "content")},
+            "seconds": seconds,
+            **facts(),
+        }
+
+    def _comparison(
+        self, data: Any, records: dict[str, list[dict[str, Any]]], result: dict[str, Any]
+    ) -> Comparison:
+        classes = tuple(data.preprocessing.classes or ())
+        x = data.test[0]
+        about = {
+            "rows to train on": f"{len(data.train[0]):,}",
+            "rows to test on": f"{len(x):,}",
+            "inputs": " × ".join(map(str, x.shape[1:])),
+            "classes" if classes else "target": len(classes) or data.preprocessing.target,
+        }
+        settings = {key: value for key, value in result["settings"].items() if value is not None}
+        made = {
+            "command": result["command"],
+            "when": result["created"],
+            "seconds in all": f"{result['seconds']:.1f}",
+            "seeds": ", ".join(map(str, self.seeds)),
+            "settings": ", ".join(f"{key} {value}" for key, value in settings.items() if key != "version"),
+            "versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
+            "machine": ", ".join(f"{key} {value}" for key, value in result["machine"].items() if value),
+        }
+        if self.failures:
+            made["failed"] = " ".join(f"{run}: {why}" for run, why in self.failures.items())
+        return Comparison(
+            title=data.name,
+            task=data.task,
+            methods=result["methods"],
+            seeds=len(self.seeds),
+            data=about,
+            facts=made,
+            summaries={
+                m: found[0]["summary"]
+                for m, found in records.items()
+                if found and found[0]["arguments"]["seed"] == self.seeds[0]
+            },
+            classes=classes,
+            target=data.preprocessing.target,
+            outside={"far away": "inputs pushed far away"}.get(data.outside_name, data.outside_name),
+            images=x.numpy() if x.dim() == 4 else None,
+        )
+
+
+def _outcome(scores: dict[str, Any]) -> str:
+    shown = [score for score in ("error", "rmse", "nll") if scores.get(score) is not None]
+    numbers = [f"{SCORES[score].label} {SCORES[score].text(scores[score])}" for score in shown]
+    return ", ".join([*numbers, f"{scores['train_seconds']:.1f} s"])

@@ -1,0 +1,174 @@
+"""Readers of strangers' files: CSV, Parquet, NPZ. Nothing in them is executed; all trouble is an ``Error``."""
+
+import csv
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from posterity.datasets.columns import numbers
+from posterity.datasets.preprocessing import MOST_COLUMNS
+from posterity.errors import Error, require
+
+TEXT = (".csv", ".tsv", ".txt", ".data")
+PARQUET = (".parquet", ".pq")
+_SEPARATORS = ",;\t|"
+_LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
+
+
+def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
+    """Read a CSV or Parquet file into raw columns; ``target`` must not be there twice."""
+    suffix = path.suffix.lower()
+    if suffix not in TEXT + PARQUET:
+        raise Error(f"{path} is no file of a known kind: these are .csv, .tsv, .txt, .parquet and .npz.")
+    require("pandas")
+    names, columns = guard(path, _read_text if suffix in TEXT else _read_parquet)
+    if not names:
+        raise Error(f"{path} holds no columns.")
+    if target is not None and names.count(target) > 1:
+        raise Error(f"{path} has {names.count(target)} columns named {target!r}: rename all but one.")
+    table = dict(zip(_unique(names), columns, strict=True))
+    table = {name: values for name, values in table.items() if values is not None}
+    first = next(iter(table), "")
+    if not names[0] and first and np.array_equal(numbers(table[first]), np.arange(len(table[first]))):
+        del table[first]  # the row numbers that pandas writes
+    if not table or not len(next(iter(table.values()))):
+        raise Error(f"{path} holds no rows.")
+    return table
+
+
+def read_npz(path: Path, wanted: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read those of the wanted arrays that an NPZ file holds; pickled objects are refused."""
+
+    def read(file: IO[bytes]) -> dict[str, np.ndarray]:
+        with zipfile.ZipFile(file) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _LIMIT:
+                raise Error(f"{path} unpacks to more than {_LIMIT:,} bytes.")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in wanted if name in arrays.files}
+
+    return guard(path, read)
+
+
+def guard(path: Path, read: Callable[[IO[bytes]], Any]) -> Any:
+    """Read a file of unknown origin: whatever its reader raises becomes an ``Error`` that names the file."""
+    try:
+        with path.open("rb") as file:
+            if not file.peek(1):
+                raise Error(f"{path} is empty.")
+            return read(file)
+    except Error:
+        raise
+    except Exception as error:
+        # The readers of other libraries raise too many kinds of exception on damaged files to name them.
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise Error(f"{path} cannot be read: {reason or type(error).__name__}.") from error
+
+
+def from_frame(frame: Any) -> dict[str, np.ndarray]:
+    """Turn a pandas data frame into raw columns; nested ones are left out with a warning."""
+    names = [str(name) for name in frame.columns]
+    columns = [_raw(name, frame.iloc[:, i]) for i, name in enumerate(names)]
+    pairs = zip(_unique(names), columns, strict=True)
+    return {name: values for name, values in pairs if values is not None}
+
+
+def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
+    start = file.read(1 << 16)
+    file.seek(0)
+    encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    if encoding != "utf-16" and b"\0" in start:
+        raise Error(f"{file.name} is not a text file: save the table as CSV or Parquet.")
+    try:
+        return _read_csv(file.name, encoding)
+    except UnicodeDecodeError:
+        return _read_csv(file.name, "cp1252")
+
+
+def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | None]]:
+    pandas = require("pandas")
+    with open(name, encoding=encoding, newline="") as text:
+        line = text.readline(10_000_000)
+        separator = max(_SEPARATORS, key=line.count)
+        if line.count(separator) >= MOST_COLUMNS:
+            raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
+        text.seek(0)
+        header = [field.strip() for field in next(csv.reader(text, delimiter=separator), [])]
+        # Everything is read as text, so that a column means the same in every file.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(
+                text,
+                sep=separator,
+                header=None,
+                names=range(len(header)),
+                index_col=False,
+                dtype=str,
+                na_values=["?"],
+                skipinitialspace=True,
+            )
+    if len(header) > 1 and all(_is_number(field) for field in header):
+        warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
+    return header, [_raw(title, frame[i]) for i, title in enumerate(header)]
+
+
+def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
+    parquet = require("pyarrow.parquet")
+    source = parquet.ParquetFile(file)
+    metadata = source.metadata
+    if metadata.num_columns > MOST_COLUMNS or metadata.num_columns * metadata.num_rows * 8 > _LIMIT:
+        raise Error(f"{file.name} is too large: {metadata.num_rows:,} rows, {metadata.num_columns:,} columns.")
+    table = source.read()
+    names, columns = [], []
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        if not name.startswith("__index_level_"):
+            names.append(name)
+            columns.append(_raw(name, values.to_pandas()))
+    return names, columns
+
+
+def _raw(name: str, series: Any) -> np.ndarray | None:
+    """Return a pandas series as a raw column, or None with a warning where it is of no known type."""
+    kind = series.dtype.kind
+    gone = series.isna()
+    if kind == "b" and not gone.any():
+        return series.to_numpy(dtype=bool)
+    if kind in "biuf":
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if kind == "M":
+        naive = series.dt.tz_convert(None) if getattr(series.dtype, "tz", None) else series
+        return naive.to_numpy(dtype="datetime64[ns]")
+    values = series.astype(object).to_numpy(dtype=object, copy=True)
+    values[gone.to_numpy(dtype=bool)] = None
+    if kind not in "OUST" or any(isinstance(value, list | dict | tuple | np.ndarray) for value in values):
+        warnings.warn(f"Column {name!r} is left out: it holds neither numbers, texts nor dates.")
+        return None
+    return values
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Name the unnamed by their place, and number repeated names: a, a.1, a.2."""
+    result: list[str] = []
+    taken = set(names)
+    for place, name in enumerate(names):
+        fresh = name or f"column {place + 1}"
+        repeat = 0
+        while fresh in result or (fresh != name and fresh in taken):
+            repeat += 1
+            fresh = f"{name or f'column {place + 1}'}.{repeat}"
+        if repeat:
+            warnings.warn(f"There are several columns named {name!r}; one is now called {fresh!r}.")
+        result.append(fresh)
+    return result
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

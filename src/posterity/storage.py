@@ -1,0 +1,208 @@
+"""Saving and loading: a folder with `config.json` and safetensors files, never a pickle.
+
+config.json            format version, method and its arguments, likelihood, network recipe, preprocessing
+posterior.safetensors  what the posterior adds to the network, and the likelihood's noise
+network.safetensors    the network's own weights under its own names, unless network=False
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import networks
+from posterity.errors import Error
+from posterity.likelihoods import LIKELIHOODS, Likelihood
+from posterity.methods import TABLE
+from posterity.posterior import Posterior
+
+FORMAT = 1
+_CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
+_PREFIX = "network."
+_LARGEST_CONFIG = 64 * 1024 * 1024
+
+
+def save(posterior: Posterior, folder: str | Path, *, network: bool = True, preprocessing: Any = None) -> Path:
+    """Write a posterior to a folder, which is made where it is missing.
+
+    Args:
+        posterior: any method of `posterity.methods()`.
+        folder: where.
+        network: with False, only what the posterior adds is written, to be laid over trained weights: kilobytes.
+        preprocessing: what turns raw rows into the network's inputs (`posterity.datasets` makes it); kept with it.
+    """
+    folder = Path(folder)
+    names = {cls: name for name, cls in TABLE.items()}
+    if type(posterior) not in names:
+        raise Error(f"{type(posterior).__name__} is not one of the methods that can be saved: {', '.join(TABLE)}.")
+    likelihoods = {cls: name for name, cls in LIKELIHOODS.items()}
+    if type(posterior.likelihood) not in likelihoods:
+        raise Error(f"The likelihood {type(posterior.likelihood).__name__} cannot be saved: it is not the library's.")
+    preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
+    config = {
+        "format": FORMAT,
+        "method": names[type(posterior)],
+        "arguments": posterior.config(),
+        "likelihood": {"name": likelihoods[type(posterior.likelihood)], **posterior.likelihood.config()},
+        "network": getattr(posterior.network, "recipe", None),
+        "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
+        "holds_network": network,
+    }
+    state = posterior.state_dict()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if network:
+            _write(
+                folder / _NETWORK,
+                {k.removeprefix(_PREFIX): v for k, v in state.items() if k.startswith(_PREFIX)},
+            )
+        _write(folder / _POSTERIOR, {k: v for k, v in state.items() if not k.startswith(_PREFIX)})
+        temporary = folder / f"{_CONFIG}.{os.getpid()}.part"
+        temporary.write_text(json.dumps(config, indent=1, allow_nan=False))
+        temporary.replace(folder / _CONFIG)
+        if not network:
+            (folder / _NETWORK).unlink(missing_ok=True)
+    except OSError as error:
+        raise Error(f"Cannot write the model to {folder}: {error.strerror or error}.") from error
+    return folder
+
+
+def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
+    """Read a posterior from a folder.
+
+    Args:
+        folder: what `save` wrote, or a run's `models/<method>`.
+        network: the same architecture; its weights come from the folder, unless that was saved with network=False.
+            It can be left out where the folder says which of `posterity.networks` it is.
+    """
+    folder = Path(folder)
+    config = _read_config(folder)
+    if network is None:
+        if config["network"] is None:
+            raise Error(f"{folder} does not say what its network is: give load() the same architecture as network=.")
+        if not config["holds_network"]:
+            raise Error(f"{folder} holds no network weights: give load() the trained network as network=.")
+        with torch.random.fork_rng(devices=[]):
+            network = networks.rebuild(config["network"])
+    if config["holds_network"]:
+        _fill(network, _read(folder / _NETWORK), "network")
+    posterior = _build(TABLE[config["method"]], network, config["arguments"])
+    posterior.likelihood = _likelihood(config["likelihood"])
+    rest = _read(folder / _POSTERIOR)
+    like = next(network.parameters(), torch.zeros(()))
+    _fill(posterior, {**{_PREFIX + k: v for k, v in network.state_dict().items()}, **rest}, "posterior")
+    posterior.to(like.device)
+    if config["preprocessing"] is not None:
+        from posterity.datasets import Preprocessing
+
+        posterior.preprocessing = Preprocessing.from_dict(config["preprocessing"])
+    return posterior.eval()
+
+
+def _write(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write tensors in one piece; a tensor with several names is written once."""
+    from safetensors.torch import save_file
+
+    seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    once = {}
+    for name, tensor in state.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and key in seen:
+            continue
+        seen[key] = name
+        once[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        save_file(once, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if path.is_symlink() or not path.is_file():
+        raise Error(f"{path} is missing: the folder is no complete model.")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise Error(f"{path} is damaged: {error}") from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / _CONFIG
+    if not path.is_file():
+        raise Error(f"{folder} is no model folder: it has no {_CONFIG}.")
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise Error(f"{path} is too large to be a model's configuration.")
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(f"{path} is damaged: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        version = config.get("format") if isinstance(config, dict) else None
+        raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.")
+    fields = {"method": str, "arguments": dict, "likelihood": dict, "holds_network": bool}
+    for name, kind in fields.items():
+        if not isinstance(config.get(name), kind):
+            raise Error(f"{path} is damaged: {name!r} is missing or of the wrong kind.")
+    if config["method"] not in TABLE:
+        raise Error(f"{path} names the method {config['method']!r}; known are {', '.join(TABLE)}.")
+    return {"network": None, "preprocessing": None, **config}
+
+
+def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) -> Posterior:
+    """The posterior of a configuration, whose numbers are a stranger's: sizes are bounded before anything is made."""
+    for name in ("components", "samples", "members"):
+        if isinstance(arguments.get(name), int) and arguments[name] > 10_000:
+            raise Error(f"The model's configuration asks for {name}={arguments[name]}, which is too many.")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return cls(network, **arguments)
+    except Error:
+        raise
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        raise Error(f"The model's configuration does not fit its method or its network: {error}") from error
+
+
+def _likelihood(config: dict[str, Any]) -> Likelihood:
+    name, arguments = config.get("name"), {k: v for k, v in config.items() if k != "name"}
+    if name not in LIKELIHOODS:
+        raise Error(f"The model's configuration names the likelihood {name!r}; known are {', '.join(LIKELIHOODS)}.")
+    try:
+        return LIKELIHOODS[name](**arguments)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise Error(f"The model's configuration does not fit its likelihood: {error}") from error
+
+
+def _fill(module: nn.Module, state: dict[str, Tensor], what: str) -> None:
+    """Load tensors by name; other names, shapes or kinds than the module's are refused before anything changes."""
+    own = module.state_dict()
+    tied = {name for name, value in own.items() if any(_same(value, own[k]) for k in state if k in own and k != name)}
+    missing = [name for name in own if name not in state and name not in tied]
+    extra = [name for name in state if name not in own]
+    if missing or extra:
+        raise Error(
+            f"The {what} in the folder is of another architecture: "
+            + (f"it lacks {', '.join(missing[:3])}" if missing else f"it also has {', '.join(extra[:3])}")
+            + "."
+        )
+    for name, value in state.items():
+        if value.shape != own[name].shape:
+            raise Error(
+                f"The {what} in the folder is of another architecture: {name} is {tuple(value.shape)} there and "
+                f"{tuple(own[name].shape)} here."
+            )
+    module.load_state_dict(state, strict=False)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape
