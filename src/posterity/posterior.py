@@ -246,11 +246,12 @@ class Functions(nn.Module):
         return inputs.output(result, self.output)
 
     def _must_loop(self) -> bool:
-        """Recurrent layers have no rule for vmap; batch statistics that are being computed refuse it."""
+        """Recurrent layers have no rule for vmap; nor has a BatchNorm that computes statistics, or mixes precisions."""
+        mixed = torch.is_autocast_enabled("cpu")
         return any(
-            isinstance(m, (nn.RNNBase, nn.RNNCellBase))
-            or (isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training)
-            for m in self.network.modules()
+            isinstance(module, (nn.RNNBase, nn.RNNCellBase))
+            or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
+            for module in self.network.modules()
         )
 
 

@@ -43,7 +43,8 @@ def beta(spec: Spec) -> Schedule:
     if callable(spec):
         return spec
     if isinstance(spec, (int, float)) and not isinstance(spec, bool) and spec >= 0:
-        return lambda t: float(spec)
+        weight = float(spec)
+        return lambda t: weight
     if spec == "linear":
         spec = ("linear", 2 / 3)
     end = spec[1] if isinstance(spec, (tuple, list)) and len(spec) == 2 and spec[0] == "linear" else None

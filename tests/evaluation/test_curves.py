@@ -45,9 +45,7 @@ def test_reliability_bins_agree_with_a_loop():
         assert float(found.share[b]) == pytest.approx(len(rows) / 200)
         if rows:
             assert float(found.confidence[b]) == pytest.approx(np.mean([float(probs[i].max()) for i in rows]))
-            assert float(found.accuracy[b]) == pytest.approx(
-                np.mean([int(probs[i].argmax()) == y[i] for i in rows])
-            )
+            assert float(found.accuracy[b]) == pytest.approx(np.mean([int(probs[i].argmax()) == y[i] for i in rows]))
 
 
 def test_interval_coverage_counts_targets_between_quantiles():
@@ -75,6 +73,11 @@ def test_selection_keeps_the_most_certain():
     assert kept.tolist() == pytest.approx([0, 0, 0.25, 0.4])
 
 
+def test_selection_by_a_constant_uncertainty_is_flat():
+    kept = evaluation.selective_mean(random(50).abs(), torch.ones(50), torch.linspace(0.1, 1, 10))
+    torch.testing.assert_close(kept, random(50).abs().mean().expand(10))
+
+
 def test_selection_of_three_tenths_of_ten_keeps_three():
     kept = evaluation.selective_mean(torch.arange(10.0), torch.arange(10.0), torch.tensor([0.1 + 0.2]))
     assert kept.tolist() == [1.0]
@@ -86,9 +89,7 @@ def test_summary_of_a_classification_is_json_and_agrees_with_the_scores():
     prediction = CategoricalPrediction(log_probs, torch.zeros(40))
     outside = CategoricalPrediction(torch.log_softmax(0.1 * random(25, 3), dim=1), torch.zeros(25))
     found = json.loads(json.dumps(evaluation.summarise(prediction, y, outside), allow_nan=False))
-    assert found["selection"]["kept"][-1] == pytest.approx(
-        1 - evaluation.score(prediction, y)["error"], abs=1e-5
-    )
+    assert found["selection"]["kept"][-1] == pytest.approx(1 - evaluation.score(prediction, y)["error"], abs=1e-5)
     assert sum(found["outside"]["inside"]) == pytest.approx(1, abs=1e-4)
     assert sum(found["outside"]["outside"]) == pytest.approx(1, abs=1e-4)
     assert found["outside"]["auroc_epistemic"] == evaluation.auroc(prediction.epistemic, outside.epistemic)

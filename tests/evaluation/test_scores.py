@@ -37,10 +37,7 @@ def test_brier_agrees_with_a_loop():
     log_probs, y = categorical(40, 5)
     probs = log_probs.exp()
     expected = np.mean(
-        [
-            sum((p - (c == t)) ** 2 for c, p in enumerate(row))
-            for row, t in zip(probs.tolist(), y.tolist(), strict=True)
-        ]
+        [sum((p - (c == t)) ** 2 for c, p in enumerate(row)) for row, t in zip(probs.tolist(), y.tolist(), strict=True)]
     )
     assert scores.brier(probs, y) == pytest.approx(expected, rel=1e-12)
 
@@ -136,9 +133,7 @@ def test_scores_of_a_regression_agree_with_plain_formulas():
     prediction, y = gaussian(3, 50, 1)
     found = evaluation.score(prediction, y)
     assert list(found) == ["rmse", "nll", "crps", "coverage90"]
-    density = stats.norm.pdf(
-        y.numpy()[None], prediction.means.numpy(), prediction.variances.sqrt().numpy()
-    ).mean(0)
+    density = stats.norm.pdf(y.numpy()[None], prediction.means.numpy(), prediction.variances.sqrt().numpy()).mean(0)
     assert found["nll"] == pytest.approx(-np.log(density).mean())
     assert found["rmse"] == pytest.approx(math.sqrt(((prediction.means.mean(0) - y) ** 2).mean()))
     inside = [abs(2 * float(c) - 1) <= 0.9 for c in prediction.cdf(y)]

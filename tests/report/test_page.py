@@ -153,16 +153,26 @@ def test_best_follows_the_goal_of_each_score():
 
 
 def test_values_that_read_the_same_are_both_best():
-    comparison = Comparison(
-        "t", "classification", {"a": {"error": 0.100001}, "b": {"error": 0.1}, "c": {"error": 0.2}}
-    )
+    comparison = Comparison("t", "classification", {"a": {"error": 0.100001}, "b": {"error": 0.1}, "c": {"error": 0.2}})
     assert comparison.best("error") == {"a", "b"}
 
 
 def test_whiskers_are_standard_errors():
     comparison = classification()
     assert comparison.standard_error("map", "nll") == pytest.approx(0.01 / 2)
-    assert "± 0.0050" in comparison.written("map", "nll")
+    assert comparison.written("map", "error").endswith(" ± 0.50 %")
+
+
+def test_a_standard_error_has_the_decimals_of_its_mean():
+    def written(value, error):
+        return Comparison("t", "regression", {"a": {"rmse": value, "rmse_std": 2 * error}}, seeds=4).written(
+            "a", "rmse"
+        )
+
+    assert written(21.318, 1.3662) == "21.32 ± 1.37"
+    assert written(0.99931, 0.0007) == "0.9993 ± 0.0007"
+    assert written(1234567.0, 5000.0) == "1.23e+06 ± 5e+03"
+    assert written(100.0, 0.5) == "100 ± 0"
 
 
 def test_verdict_names_the_winner_and_admits_a_tie():

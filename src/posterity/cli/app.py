@@ -9,7 +9,9 @@ import typer
 from typer.core import TyperGroup
 
 import posterity
-from posterity.cli import apply, comparing, listing
+from posterity.cli.apply import evaluate, predict
+from posterity.cli.comparing import compare, demo, train
+from posterity.cli.listing import data, methods
 from posterity.errors import Error
 
 
@@ -46,13 +48,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(comparing.demo)
-app.command()(comparing.compare)
-app.command()(comparing.train)
-app.command()(apply.predict)
-app.command()(apply.evaluate)
-app.command()(listing.methods)
-app.command()(listing.data)
+for command in (demo, compare, train, predict, evaluate, methods, data):
+    app.command()(command)
 
 
 def _version(asked: bool) -> None:

@@ -48,7 +48,7 @@ def compare(
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, help="Passes through the training data.")] = DEMO_EPOCHS,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes through the training data.")] = DEMO_EPOCHS,
     methods: options.Methods = "all",
     device: options.Device = "auto",
     seed: options.Seed = 0,
@@ -61,9 +61,7 @@ def demo(
     The results go to the folder `demo` where you are. Nothing is downloaded.
     """
     output = Output(json)
-    study = Study(
-        Settings("digits", epochs=epochs, device=device), names(methods), [seed], Path("demo"), output
-    )
+    study = Study(Settings("digits", epochs=epochs, device=device), names(methods), [seed], Path("demo"), output)
     result = study.run()
     output.say(f"The whole report: {study.report}")
     output.say()
@@ -75,7 +73,7 @@ def demo(
 
 def train(
     data: options.Data,
-    method: Annotated[str, typer.Option(help="Which method (see `posterity methods`).")] = "ibnn",
+    method: Annotated[str, typer.Option(metavar="NAME", help="Which method (see `posterity methods`).")] = "ibnn",
     target: options.Target = None,
     task: options.TaskOption = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the model goes.")] = Path("model"),

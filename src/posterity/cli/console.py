@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,14 +15,20 @@ from rich.text import Text
 from posterity.report.comparison import SCORES, Comparison
 from posterity.report.words import verdict
 
+WIDTH = 160
+"""Columns of a table that is written to a file or a pipe."""
+
 
 class Output:
     """Standard output for results, standard error for progress; with `json`, only the object on the former."""
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
-        self._results = Console(stderr=json)
         self._progress = Console(stderr=True)
+        self._results = self._progress if json else Console()
+        if not self._results.is_terminal:
+            # In a file or a pipe nothing limits a line, and a wrapped table cannot be read.
+            self._results = Console(stderr=json, width=WIDTH)
 
     @property
     def interactive(self) -> bool:
@@ -47,7 +54,7 @@ class Output:
 
     def table(self, columns: list[str], rows: list[list[str | Text]], numbers: bool = False) -> None:
         """A table; with `numbers`, every column but the first is aligned to the right."""
-        table = Table(header_style="bold", border_style="dim")
+        table = Table(box=SIMPLE_HEAD, header_style="bold", border_style="dim")
         for index, column in enumerate(columns):
             table.add_column(Text(column), justify="right" if numbers and index else "left")
         for row in rows:

@@ -24,9 +24,7 @@ Data = Annotated[
 ]
 Model = Annotated[
     Path,
-    typer.Argument(
-        metavar="MODEL", help="A model folder, as `train` and `compare` write them.", show_default=False
-    ),
+    typer.Argument(metavar="MODEL", help="A model folder, as `train` and `compare` write them.", show_default=False),
 ]
 Target = Annotated[
     str | None,
@@ -34,33 +32,54 @@ Target = Annotated[
 ]
 TaskOption = Annotated[
     Task | None,
-    typer.Option("--task", help="Predict classes or numbers; guessed from the target if left out.", show_default=False),
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        help="`classification` or `regression`; guessed from the target if left out.",
+        show_default=False,
+    ),
 ]
 Methods = Annotated[
     str,
     typer.Option(metavar="A,B,…", help="Which methods, separated by commas (see `posterity methods`)."),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="How many times to repeat, each with another seed.")]
-Seed = Annotated[int, typer.Option(min=0, help="The first seed; the same seed gives the same result.")]
+Seeds = Annotated[int, typer.Option(metavar="N", min=1, help="How many times to repeat, each with another seed.")]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The first seed; the same seed gives the same result.")]
 Epochs = Annotated[
     int | None,
-    typer.Option(min=1, help="Passes through the training data; chosen by their number if left out.", show_default=False),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Passes through the training data; chosen by their number if left out.",
+        show_default=False,
+    ),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(min=1, help="Rows per step; chosen by their number if left out.", show_default=False)
+    int | None,
+    typer.Option(metavar="N", min=1, help="Rows per step; chosen by their number if left out.", show_default=False),
 ]
 LearningRate = Annotated[
-    float | None, typer.Option("--lr", help="Learning rate; a default that suits the method if left out.", show_default=False)
+    float | None,
+    typer.Option(
+        "--lr", metavar="RATE", help="Learning rate; a default that suits the method if left out.", show_default=False
+    ),
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(min=1, help="Functions to draw for a prediction; the method's own number if left out.", show_default=False),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Functions to draw for a prediction; the method's own number if left out.",
+        show_default=False,
+    ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Where files of the built-in data lie; downloads go to a cache.", show_default=False),
+    typer.Option(
+        metavar="FOLDER", help="Where files of the built-in data lie; downloads go to a cache.", show_default=False
+    ),
 ]
-Device = Annotated[str, typer.Option(help="`cpu`, `cuda`, or `auto` for a GPU where there is one.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="`cpu`, `cuda`, or `auto` for a GPU where there is one.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output; all else goes to standard error.")
 ]

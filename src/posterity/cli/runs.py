@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import posterity
-from posterity import evaluation
+from posterity import datasets, evaluation
 from posterity.errors import Error
 
 HASHED = 2**28
@@ -34,11 +34,13 @@ class Settings:
     data_dir: Path | None = field(default=None)
     device: str = "auto"
 
+    def __post_init__(self) -> None:
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise Error(f"The learning rate --lr must be a number above 0, not {self.lr}.")
+
     def load(self, seed: int) -> Any:
         """The data, split by that seed."""
-        return posterity.datasets.load(
-            self.data, target=self.target, task=self.task, seed=seed, data_dir=self.data_dir
-        )
+        return datasets.load(self.data, target=self.target, task=self.task, seed=seed, data_dir=self.data_dir)
 
     def arguments(self) -> dict[str, Any]:
         """All that a run's result depends on besides method and seed, as JSON values."""
@@ -86,7 +88,8 @@ def execute(
 
     Returns the posterior and the record: `scores` and `summary`.
     """
-    posterior = posterity.methods()[method](network(data, seed), seed=seed)
+    build: Any = posterity.methods()[method]
+    posterior = build(network(data, seed), seed=seed)
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(
         posterior,
@@ -101,7 +104,8 @@ def execute(
         progress=progress,
     )
     started = time.perf_counter()
-    prediction, y = judged(posterior, *data.test, data.preprocessing, settings.samples, seed)
+    x, y = data.test
+    prediction, y = judged(posterior, x, y, data.preprocessing, settings.samples, seed)
     seconds = time.perf_counter() - started
     outside = None
     if data.outside is not None:

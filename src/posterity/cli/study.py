@@ -109,9 +109,7 @@ class Study:
         data = self._load(seed)
         checkpoint = self.folder.begin(method, seed)
         try:
-            posterior, record = runs.execute(
-                self.settings, data, method, seed, checkpoint, self.output.interactive
-            )
+            posterior, record = runs.execute(self.settings, data, method, seed, checkpoint, self.output.interactive)
         except Error as error:
             self.failures[f"{method} with seed {seed}"] = str(error)
             self.output.step(f"{method}, seed {seed}, failed: {error}")
@@ -145,9 +143,7 @@ class Study:
             **facts(),
         }
 
-    def _comparison(
-        self, data: Any, records: dict[str, list[dict[str, Any]]], result: dict[str, Any]
-    ) -> Comparison:
+    def _comparison(self, data: Any, records: dict[str, list[dict[str, Any]]], result: dict[str, Any]) -> Comparison:
         classes = tuple(data.preprocessing.classes or ())
         x = data.test[0]
         about = {

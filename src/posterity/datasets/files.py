@@ -8,6 +8,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +34,14 @@ class Collection:
     """The files of a data set: ``members`` in ``folder`` below a data folder, or in one of ``places``.
 
     ``downloads`` hold the members themselves or, as a ``.tar.gz``, all of them. A member may also lie there
-    without its ``.gz``. ``note`` says what else a user who makes the files must know.
+    without its ``.gz``; an archive's ``extras`` are taken where they are there.
+    ``note`` says what else a user who makes the files must know.
     """
 
     name: str
     folder: str
     members: tuple[str, ...]
+    extras: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     note: str = ""
@@ -75,7 +78,11 @@ def get(collection: Collection, data_dir: str | os.PathLike[str] | None = None, 
         for item in collection.downloads:
             if item.name.endswith(".tar.gz"):
                 archive = fetch(item, cache() / item.name)
-                extract(archive, cache(), [f"{collection.folder}/{member}" for member in collection.members])
+                members, extras = (
+                    [f"{collection.folder}/{name}" for name in names]
+                    for names in (collection.members, collection.extras)
+                )
+                extract(archive, cache(), members, extras)
                 archive.unlink()
             elif not (folder / item.name).is_file():
                 fetch(item, folder / item.name)
@@ -98,8 +105,8 @@ def fetch(item: Download, path: Path) -> Path:
                 problem = f"{url}: {error}."
                 # 416: nothing follows what is there already, which is then all of the file, or too much.
                 if not (isinstance(error, urllib.error.HTTPError) and error.code == 416 and resumed):
-                    if isinstance(error, urllib.error.HTTPError):
-                        break
+                    if isinstance(error, urllib.error.URLError):
+                        break  # no connection, or no such file
                     continue
             if _md5(part) == item.md5:
                 os.replace(part, path)
@@ -141,10 +148,12 @@ def _transfer(url: str, part: Path, limit: int) -> None:
             raise OSError(f"the connection ended after {have:,} of {total:,} bytes; try again to go on from there")
 
 
-def extract(archive: Path, folder: Path, names: list[str], limit: int = 1_000_000_000) -> None:
+def extract(
+    archive: Path, folder: Path, names: list[str], extras: Sequence[str] = (), limit: int = 1_000_000_000
+) -> None:
     """Take the regular files with exactly these names out of a ``.tar.gz``, and nothing else.
 
-    ``limit`` bounds the bytes of all members together, taken or not.
+    All of ``names`` must be there, ``extras`` may; ``limit`` bounds the bytes of all members together, taken or not.
     """
     wanted = set(names)
     try:
@@ -154,7 +163,7 @@ def extract(archive: Path, folder: Path, names: list[str], limit: int = 1_000_00
                 total += member.size
                 if total > limit:
                     raise Error(f"The archive {archive.name} unpacks to more than {limit:,} bytes.")
-                source = tar.extractfile(member) if member.isreg() and member.name in wanted else None
+                source = tar.extractfile(member) if member.isreg() and member.name in {*wanted, *extras} else None
                 if source is None:
                     continue
                 path = folder / member.name

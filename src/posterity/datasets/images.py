@@ -78,6 +78,7 @@ CIFAR100 = files.Collection(
     "cifar100",
     "cifar-100-binary",
     ("train.bin", "test.bin"),
+    extras=("fine_label_names.txt",),
     downloads=(
         files.Download(
             "cifar-100-binary.tar.gz",
@@ -132,9 +133,9 @@ def read_cifar(path: Path, label_bytes: int) -> Images:
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
 
 
-def _idx_pair(images: Path, labels: Path, classes: int = 10) -> Images:
+def _idx_pair(images: Path, labels: Path) -> Images:
     x, y = read_idx(images), read_idx(labels)
-    if x.ndim != 3 or y.ndim != 1 or len(x) != len(y) or not len(x) or y.max() >= classes:
+    if x.ndim != 3 or y.ndim != 1 or len(x) != len(y) or not len(x) or y.max() >= 10:
         raise Error(f"{images} and {labels} do not belong together: copy or load them again.")
     return x[:, None], y.astype(np.int64)
 
@@ -142,10 +143,9 @@ def _idx_pair(images: Path, labels: Path, classes: int = 10) -> Images:
 def _read(collection: files.Collection, folder: Path, part: str) -> Images:
     """Read the part "train" or "test" of a collection; notMNIST has but one, which is both."""
     members = [folder / member for member in collection.members]
-    if collection is NOTMNIST:
-        return _idx_pair(members[0], members[1])
-    if collection in (MNIST, FASHION):
-        return _idx_pair(*members[:2]) if part == "train" else _idx_pair(*members[2:])
+    if collection in (MNIST, FASHION, NOTMNIST):
+        first = 2 if part == "test" and collection is not NOTMNIST else 0
+        return _idx_pair(members[first], members[first + 1])
     label_bytes, classes = (1, 10) if collection is CIFAR10 else (2, 100)
     pairs = [read_cifar(path, label_bytes) for path in (members[:-1] if part == "train" else members[-1:])]
     x, y = np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])

@@ -170,7 +170,12 @@ class ImagePreprocessing(Preprocessing):
 
     def inputs(self, raw: Any) -> Tensor:
         """Turn images, [n, channels, height, width] or [n, height, width(, channels)], into float32."""
-        x = torch.from_numpy(channels_first(numeric(raw)).astype(np.float32)).div_(self.scale)
+        array = numeric(raw)
+        if array.ndim == 3:
+            array = array[:, None]
+        if array.shape[1:] == (*self.size, self.channels) != (self.channels, *self.size):
+            array = array.transpose(0, 3, 1, 2)
+        x = torch.from_numpy(array.astype(np.float32)).div_(self.scale)
         if x.shape[1:] != (self.channels, *self.size):
             raise Error(
                 f"The images must be of {self.channels} channels and {self.size[0]} × {self.size[1]} pixels, "
@@ -186,6 +191,8 @@ class ImagePreprocessing(Preprocessing):
         channels, height, width = raw.shape[1:]
         if channels > MOST_CHANNELS or max(height, width) > LARGEST_SIDE or not raw.size:
             raise Error(f"Images of {channels} channels and {height} × {width} pixels cannot be used.")
+        if raw.dtype.kind == "f" and not (np.abs(raw) < 1e30).all():
+            raise Error("The images hold values that are not finite.")
         mean, std = [], []
         for channel in range(channels):
             values = raw[:, channel].astype(np.float32)

@@ -67,9 +67,7 @@ def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
     draws = len(means)
     rows = max(1, CRPS_CHUNK // max(1, draws**2 * math.prod(y.shape[1:])))
     chunks = []
-    for m, v, target in zip(
-        means.split(rows, dim=1), variances.split(rows, dim=1), y.split(rows), strict=True
-    ):
+    for m, v, target in zip(means.split(rows, dim=1), variances.split(rows, dim=1), y.split(rows), strict=True):
         to_target = _mean_absolute(m - target, v).mean(dim=0)
         to_itself = _mean_absolute(m[:, None] - m[None], v[:, None] + v[None]).mean(dim=(0, 1))
         chunks.append(to_target - to_itself / 2)

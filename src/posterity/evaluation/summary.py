@@ -36,8 +36,7 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
     total = _per_datum(prediction.total)
     summary: dict[str, Any] = {
         "uncertainty": {
-            part: float(getattr(prediction, part).double().mean())
-            for part in ("total", "aleatoric", "epistemic")
+            part: float(getattr(prediction, part).double().mean()) for part in ("total", "aleatoric", "epistemic")
         }
     }
     order = total.argsort(stable=True)

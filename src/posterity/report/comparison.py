@@ -90,14 +90,10 @@ class Comparison:
         found = {m: v for m in self.methods if (v := self.value(m, score)) is not None}
         if goal is None or len(found) < 2:
             return set()
-        distance = {
-            m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal) for m, v in found.items()
-        }
+        distance = {m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal) for m, v in found.items()}
         winner = min(distance, key=distance.__getitem__)
         written = SCORES[score].text(found[winner])
-        return {
-            m for m in found if distance[m] == distance[winner] or SCORES[score].text(found[m]) == written
-        }
+        return {m for m in found if distance[m] == distance[winner] or SCORES[score].text(found[m]) == written}
 
     def written(self, method: str, score: str) -> str:
         """Mean and, with several seeds, its standard error, as the table writes them."""
@@ -105,4 +101,7 @@ class Comparison:
         text = SCORES[score].text(value)
         if value is None or self.seeds < 2 or SCORES[score].goal is None:
             return text
-        return f"{text.removesuffix(' %')} ± {SCORES[score].text(self.standard_error(method, score))}"
+        number, unit = text.removesuffix(" %"), " %" if SCORES[score].percent else ""
+        error = self.standard_error(method, score) * (100 if unit else 1)
+        decimals = len(number.partition(".")[2])
+        return f"{number} ± {f'{error:.2g}' if 'e' in number else f'{error:.{decimals}f}'}{unit}"

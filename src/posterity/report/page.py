@@ -46,8 +46,8 @@ small{{font-size:.8em;font-weight:400;color:var(--soft)}}
 .swatch{{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}}
 figure{{margin:0}}
 .panels{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(17rem,100%),1fr));gap:.8rem}}
-.panels.one{{grid-template-columns:minmax(0,46rem)}}
-.panels.two{{grid-template-columns:repeat(auto-fit,minmax(min(22rem,100%),1fr))}}
+.panels.large{{grid-template-columns:minmax(0,46rem)}}
+.panels.medium{{grid-template-columns:repeat(auto-fit,minmax(min(22rem,100%),1fr))}}
 svg{{display:block;width:100%;height:auto;color:var(--ink)}}
 svg text{{font-family:inherit!important}}
 figcaption,.note{{color:var(--soft);max-width:46rem;margin:.8rem 0 0;font-size:.95rem}}
@@ -134,13 +134,12 @@ def _cell(text: str, best: bool) -> str:
 
 
 def _figures(section: Section, index: int) -> str:
-    panels = "".join(
-        f"<div>{svg(figure, f'{index}-{place}')}</div>" for place, figure in enumerate(section.figures)
-    )
-    count = {1: " one", 2: " two"}.get(len(section.figures), "")
+    panels = "".join(f"<div>{svg(figure, f'{index}-{place}')}</div>" for place, figure in enumerate(section.figures))
+    inches = section.figures[0].get_figwidth()
+    size = " large" if inches > 6 else " medium" if inches > 4 else ""
     return (
         f"<section><h2>{escape(section.title)}</h2>"
-        f'<figure role="group" aria-label="{escape(section.title)}"><div class="panels{count}">{panels}</div>'
+        f'<figure role="group" aria-label="{escape(section.title)}"><div class="panels{size}">{panels}</div>'
         f"<figcaption>{escape(section.words)}</figcaption></figure></section>"
     )
 

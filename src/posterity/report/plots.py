@@ -28,9 +28,7 @@ def dots(
     with drawing(PANEL[0], 0.9 + 0.27 * len(names)) as (figure, axes):
         for row, (value, spread) in enumerate(zip(values, errors, strict=True)):
             if value is not None:
-                axes.errorbar(
-                    value, row, xerr=spread or None, fmt="o", color=color(row), markersize=6, capsize=3
-                )
+                axes.errorbar(value, row, xerr=spread or None, fmt="o", color=color(row), markersize=6, capsize=3)
         if goal is not None:
             axes.axvline(goal, color=INK, linestyle=":", linewidth=1.2)
         axes.set_yticks(range(len(names)), [short(name) for name in names])
@@ -73,9 +71,7 @@ def selection(summaries: Mapping[str, Summary], task: str, indices: Mapping[str,
     with drawing() as (figure, axes):
         for name, summary in summaries.items():
             curve = summary["selection"]
-            axes.plot(
-                curve["fraction"], curve["kept"], color=color(indices[name]), label=short(name), linewidth=1.8
-            )
+            axes.plot(curve["fraction"], curve["kept"], color=color(indices[name]), label=short(name), linewidth=1.8)
         axes.set_xlabel("share of answers kept, the most certain first")
         axes.set_ylabel("accuracy of these" if task == "classification" else "RMSE of these")
         axes.set_xlim(0, 1.02)

@@ -44,8 +44,7 @@ def scores(comparison: Comparison) -> Section | None:
     ]
     aim = "Further left is better" + (f", except for {' and '.join(exceptions)}" if exceptions else "")
     whiskers = (
-        f"The whiskers are standard errors over {comparison.seeds} seeds: where they overlap, do not read a "
-        "difference."
+        f"The whiskers are standard errors over {comparison.seeds} seeds: where they overlap, do not read a difference."
         if comparison.seeds > 1
         else "There was one seed, so nothing here says how much is luck: run with --seeds 5 to see."
     )
@@ -82,10 +81,7 @@ def coverage(comparison: Comparison) -> Section | None:
 def predicted_true(comparison: Comparison) -> Section | None:
     """Predicted against true, one panel a method."""
     found = _with(comparison, "points")
-    figures = [
-        plots.predicted_true(s, name, comparison.target, _place(comparison, name))
-        for name, s in found.items()
-    ]
+    figures = [plots.predicted_true(s, name, comparison.target, _place(comparison, name)) for name, s in found.items()]
     return _section(
         "Predictions with their intervals",
         figures,

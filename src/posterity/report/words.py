@@ -20,14 +20,11 @@ def verdict(comparison: Comparison) -> list[str]:
     if by_accuracy is not None:
         what = "makes the fewest mistakes" if accuracy == "error" else "misses by the least"
         who = "It also" if by_accuracy == by_nll else by_accuracy
-        sentences.append(
-            f"{who} {what} ({SCORES[accuracy].label} {comparison.written(by_accuracy, accuracy)})."
-        )
+        sentences.append(f"{who} {what} ({SCORES[accuracy].label} {comparison.written(by_accuracy, accuracy)}).")
     by_outside = _winner(comparison, "auroc_outside")
     if by_outside is not None:
         sentences.append(
-            f"{by_outside} notices {comparison.outside} best "
-            f"(AUROC {comparison.written(by_outside, 'auroc_outside')})."
+            f"{by_outside} notices {comparison.outside} best (AUROC {comparison.written(by_outside, 'auroc_outside')})."
         )
     if sentences and _too_close(comparison):
         sentences.append("The best two differ by less than their standard errors in NLL: take them as equal.")

@@ -1,0 +1,78 @@
+"""Predictions as a table beside their inputs, in a CSV or Parquet file."""
+
+from pathlib import Path
+from typing import Any
+
+from posterity import datasets
+from posterity.datasets import folders, readers
+from posterity.errors import Error, require
+from posterity.evaluation import is_regression
+
+MOST_CLASSES = 20
+"""Up to so many classes have a column of probabilities each."""
+PARQUET = (".parquet", ".pq")
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that is neither CSV nor Parquet, before any work is done."""
+    if path.suffix.lower() not in (".csv", *PARQUET):
+        raise Error(f"{path} must end in .csv or .parquet.")
+
+
+def prediction_table(prediction: Any, preprocessing: Any, data: str) -> Any:
+    """A data frame with one row for each input: the input's own columns where it is a table, then the prediction."""
+    pandas = require("pandas")
+    columns = _regression(prediction) if is_regression(prediction) else _classes(prediction, preprocessing.classes)
+    for part in ("total", "aleatoric", "epistemic"):
+        columns[part] = getattr(prediction, part).reshape(len(prediction)).cpu().numpy()
+    inputs = _inputs(data, preprocessing)
+    return pandas.DataFrame({_free(name, columns): values for name, values in inputs.items()} | columns)
+
+
+def write_table(frame: Any, path: Path) -> None:
+    """Write a data frame to a CSV or Parquet file, all at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        if path.suffix.lower() in PARQUET:
+            frame.to_parquet(partial, index=False)
+        else:
+            frame.to_csv(partial, index=False)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _regression(prediction: Any) -> dict[str, Any]:
+    low, high = prediction.interval(0.9)
+    values = {"mean": prediction.mean, "std": prediction.std, "low90": low, "high90": high}
+    return {name: value.reshape(len(prediction)).cpu().numpy() for name, value in values.items()}
+
+
+def _classes(prediction: Any, classes: list[str]) -> dict[str, Any]:
+    probability, best = prediction.probs.max(dim=1)
+    columns: dict[str, Any] = {
+        "prediction": [classes[index] for index in best.tolist()],
+        "probability": probability.cpu().numpy(),
+    }
+    if len(classes) <= MOST_CLASSES:
+        columns |= {f"probability_{name}": prediction.probs[:, i].cpu().numpy() for i, name in enumerate(classes)}
+    return columns
+
+
+def _inputs(data: str, preprocessing: Any) -> dict[str, Any]:
+    """What the file says of each row: a table's columns, or the names of images; nothing for arrays."""
+    path = Path(data).expanduser()
+    if data in datasets.names() or path.suffix.lower() == ".npz":
+        return {}
+    if preprocessing.kind == "images":
+        files = [file for file, _ in folders.list_images(path)] if path.is_dir() else [path]
+        return {"file": [str(file.relative_to(path) if path.is_dir() else file) for file in files]}
+    return dict(readers.read_table(path, preprocessing.target))
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    """An input's name that is not a prediction's."""
+    while name in taken:
+        name = f"input_{name}"
+    return name

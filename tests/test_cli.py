@@ -1,0 +1,395 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import posterity
+from posterity import evaluation
+from posterity.cli import folder, runs, study
+from posterity.cli.app import app
+from posterity.cli.console import plain
+
+CLASSIFICATION = ("error", "nll", "brier", "ece", "train_seconds", "auroc_outside")
+REGRESSION = ("rmse", "nll", "crps", "coverage90", "train_seconds")
+
+
+def run(*arguments, status=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result
+
+
+def command(*arguments):
+    """The real program in a process of its own."""
+    words = [sys.executable, "-m", "posterity.cli", *map(str, arguments)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def table(path, rows=60, seed=0):
+    """A CSV file: two numbers and a word to predict a class or a price from, which follow from them."""
+    generator = np.random.default_rng(seed)
+    a, b = generator.normal(size=(2, rows))
+    word = np.where(generator.random(rows) < 0.5, "old", "new")
+    kind = np.where(a + b + (word == "old") > 0.5, "yes", "<no>")
+    price = 1000 + 300 * a - 200 * (word == "old") + 20 * generator.normal(size=rows)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["a", "b", "word", "mean", "kind", "price"])
+        writer.writerows(zip(a, b, word, a * b, kind, price, strict=True))
+    return path
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A finished comparison of two methods and two seeds on a small table."""
+    root = tmp_path_factory.mktemp("compared")
+    data, out = table(root / "table.csv"), root / "out"
+    arguments = ["compare", data, "--target", "kind", "--methods", "map,ibnn", "--seeds", 2, "--epochs", 2]
+    arguments += ["--out", out, "--json"]
+    result = run(*arguments)
+    return data, out, arguments, result
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    """A model of a number, trained by `train`."""
+    root = tmp_path_factory.mktemp("regression")
+    data = table(root / "table.csv", rows=200)
+    arguments = ["train", data, "--target", "price", "--method", "ibnn", "--epochs", 20, "--lr", 0.01]
+    result = run(*arguments, "--out", root / "model")
+    return data, root / "model", result
+
+
+def test_compare_writes_metrics_report_and_models(compared):
+    _, out, _, result = compared
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["data"] == "table.csv"
+    assert list(metrics["methods"]) == ["map", "ibnn"]
+    for scores in metrics["methods"].values():
+        for name in CLASSIFICATION:
+            assert scores[name] >= 0
+            assert scores[f"{name}_std"] >= 0
+    assert metrics["methods"]["map"]["nll_std"] > 0
+    assert {"command", "versions", "machine", "seed", "seeds", "settings"} <= set(metrics)
+    assert json.loads(result.stdout) == metrics
+    assert "<svg" in (out / "report.html").read_text()
+    assert posterity.load(out / "models" / "ibnn").preprocessing.classes == ["<no>", "yes"]
+    assert not (out / "checkpoints").exists()
+
+
+def test_means_over_seeds_are_those_of_the_runs(compared):
+    _, out, _, _ = compared
+    scores = json.loads((out / "metrics.json").read_text())["methods"]["ibnn"]
+    values = [json.loads((out / "runs" / f"ibnn-{seed}.json").read_text())["scores"]["nll"] for seed in (0, 1)]
+    assert scores["nll"] == pytest.approx(np.mean(values))
+    assert scores["nll_std"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_json_leaves_progress_and_tables_to_standard_error(compared):
+    result = compared[3]
+    assert "[4/4] ibnn, seed 1" in result.stderr
+    assert "AUROC outside" in result.stderr
+
+
+def test_finished_runs_are_not_repeated(compared, monkeypatch):
+    _, out, arguments, first = compared
+    monkeypatch.setattr(runs, "execute", lambda *_: pytest.fail("a finished run was repeated"))
+    (out / "report.html").unlink()
+    again = run(*arguments)
+    assert json.loads(again.stdout)["methods"] == json.loads(first.stdout)["methods"]
+    assert again.stderr.count("done before") == 4
+    assert (out / "report.html").is_file()
+
+
+@pytest.mark.parametrize("change", ["arguments", "data", "model"])
+def test_what_changed_is_run_again(compared, monkeypatch, tmp_path, change):
+    data, out, arguments, _ = compared
+    copy = tmp_path / "out"
+    subprocess.run(["cp", "-r", out, copy], check=True)
+    arguments = [copy if argument == out else argument for argument in arguments]
+    if change == "arguments":
+        arguments += ["--batch-size", 7]
+    elif change == "data":
+        changed = table(tmp_path / data.name, seed=1)
+        arguments = [changed if argument == data else argument for argument in arguments]
+    else:
+        (copy / "models" / "map" / "config.json").unlink()
+    asked = []
+
+    def execute(settings, data, method, seed, *_):
+        asked.append((method, seed))
+        raise posterity.Error("not now")
+
+    monkeypatch.setattr(runs, "execute", execute)
+    run(*arguments, status=2)
+    everything = [("map", 0), ("ibnn", 0), ("map", 1), ("ibnn", 1)]
+    assert asked == (everything if change != "model" else [("map", 0)])
+
+
+def test_one_failing_method_does_not_cost_the_others(compared, monkeypatch, tmp_path):
+    data = compared[0]
+    real = runs.execute
+
+    def execute(settings, data, method, *rest):
+        if method == "map":
+            raise posterity.Error("The loss is not finite.")
+        return real(settings, data, method, *rest)
+
+    monkeypatch.setattr(runs, "execute", execute)
+    result = run(
+        "compare", data, "--target", "kind", "--methods", "map,ibnn", "--epochs", 1, "--out", tmp_path / "o", status=2
+    )
+    assert "map with seed 0 failed: The loss is not finite." in result.stderr
+    metrics = json.loads((tmp_path / "o" / "metrics.json").read_text())
+    assert list(metrics["methods"]) == ["ibnn"]
+    assert "map with seed 0" in metrics["failures"]
+
+
+def test_training_goes_on_from_its_checkpoint(tmp_path):
+    data, settings = table(tmp_path / "t.csv"), {"target": "kind", "epochs": 4}
+    folders = [folder.Folder(tmp_path / name, {"a": 1}) for name in ("stopped", "whole")]
+    loaded = runs.Settings(str(data), **settings).load(0)
+
+    class Stop(Exception):
+        pass
+
+    def interrupt(record, posterior):
+        if record["epoch"] == 2:
+            raise Stop
+
+    whole, _ = runs.execute(runs.Settings(str(data), **settings), loaded, "ibnn", 0, folders[1].begin("ibnn", 0), False)
+    checkpoint = folders[0].begin("ibnn", 0)
+    fit = posterity.fit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posterity, "fit", lambda *a, **k: fit(*a, **k, checkpoint_every=0, callbacks=[interrupt]))
+        with pytest.raises(Stop):
+            runs.execute(runs.Settings(str(data), **settings), loaded, "ibnn", 0, checkpoint, False)
+    assert folders[0].begin("ibnn", 0) == checkpoint
+    assert any(checkpoint.iterdir())
+    resumed, _ = runs.execute(runs.Settings(str(data), **settings), loaded, "ibnn", 0, checkpoint, False)
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_a_checkpoint_of_other_arguments_is_dropped(tmp_path):
+    first = folder.Folder(tmp_path, {"epochs": 3}).begin("map", 0)
+    first.mkdir(parents=True)
+    (first / "checkpoint.safetensors").write_text("x")
+    assert folder.Folder(tmp_path, {"epochs": 3}).begin("map", 0) == first
+    assert any(first.iterdir())
+    folder.Folder(tmp_path, {"epochs": 4}).begin("map", 0)
+    assert not first.exists()
+
+
+def test_a_damaged_record_counts_as_none(tmp_path):
+    kept = folder.Folder(tmp_path, {})
+    kept.begin("map", 0)
+    kept.finish("map", 0, {"scores": {"nll": float("nan")}})
+    assert kept.record("map", 0)["scores"] == {"nll": None}
+    (tmp_path / "runs" / "map-0.json").write_text('{"scores": ')
+    assert kept.record("map", 0) is None
+
+
+def test_train_scores_in_the_targets_units(regression):
+    _, model, result = regression
+    metrics = json.loads((model / "metrics.json").read_text())
+    scores = metrics["methods"]["ibnn"]
+    assert all(name in scores for name in REGRESSION)
+    # The price varies by hundreds, in standardised units by one.
+    assert 5 < scores["rmse"] < 400
+    assert 2 < scores["nll"] < 9
+    assert "posterity predict" in result.stdout
+
+
+def test_predict_writes_numbers_beside_each_row(regression, tmp_path):
+    data, model, _ = regression
+    run("predict", model, data, "--out", tmp_path / "p.csv")
+    rows, given = read(tmp_path / "p.csv"), read(data)
+    assert len(rows) == len(given)
+    assert [row["word"] for row in rows] == [row["word"] for row in given]
+    assert [row["input_mean"] for row in rows] == [row["mean"] for row in given]
+    for row in rows:
+        low, mean, high = (float(row[name]) for name in ("low90", "mean", "high90"))
+        assert low < mean < high
+        assert float(row["total"]) == pytest.approx(float(row["std"]) ** 2, rel=1e-4)
+        assert float(row["total"]) == pytest.approx(float(row["aleatoric"]) + float(row["epistemic"]), rel=1e-4)
+    price = np.array([float(row["price"]) for row in rows])
+    assert np.corrcoef(price, [float(row["mean"]) for row in rows])[0, 1] > 0.8
+
+
+def test_predict_writes_classes_and_parquet(compared, tmp_path):
+    import pandas
+
+    data, out, _, _ = compared
+    run("predict", out / "models" / "map", data, "--out", tmp_path / "p.parquet", "--samples", 3)
+    frame = pandas.read_parquet(tmp_path / "p.parquet")
+    assert set(frame["prediction"]) <= {"yes", "<no>"}
+    np.testing.assert_allclose(frame["probability_yes"] + frame["probability_<no>"], 1, rtol=1e-5)
+    np.testing.assert_allclose(frame["probability"], frame[["probability_yes", "probability_<no>"]].max(axis=1))
+    assert (frame["epistemic"] >= 0).all()
+
+
+def test_predict_needs_no_target_column(compared, tmp_path):
+    data, out, _, _ = compared
+    rows = [{key: value for key, value in row.items() if key != "kind"} for row in read(data)]
+    with (tmp_path / "new.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    run("predict", out / "models" / "ibnn", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert len(read(tmp_path / "p.csv")) == len(rows)
+    result = run("evaluate", out / "models" / "ibnn", tmp_path / "new.csv", status=2)
+    assert "'kind'" in result.stderr
+
+
+def test_evaluate_scores_a_saved_model(regression):
+    data, model, _ = regression
+    found = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert found["rows"] == 200
+    assert found["method"] == "ibnn"
+    assert list(found["scores"]) == ["rmse", "nll", "crps", "coverage90"]
+    assert 5 < found["scores"]["rmse"] < 400
+
+
+def test_built_in_data_train_predict_and_evaluate(tmp_path):
+    run("train", "digits", "--method", "map", "--epochs", 1, "--out", tmp_path / "m", "--batch-size", 256)
+    run("predict", tmp_path / "m", "digits", "--out", tmp_path / "p.csv")
+    rows = read(tmp_path / "p.csv")
+    assert {"prediction", "probability", "probability_0", "probability_9", "total"} <= set(rows[0])
+    trained = json.loads((tmp_path / "m" / "metrics.json").read_text())["methods"]["map"]
+    evaluated = json.loads(run("evaluate", tmp_path / "m", "digits", "--json").stdout)["scores"]
+    assert evaluated["nll"] == pytest.approx(trained["nll"], rel=1e-5)
+    elsewhere = json.loads(run("evaluate", tmp_path / "m", "digits", "--seed", 5, "--json").stdout)["scores"]
+    assert elsewhere["error"] == pytest.approx(trained["error"], abs=0.15)
+    assert "most certain" in (tmp_path / "m" / "report.html").read_text()
+
+
+def test_demo_writes_where_you_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("demo", "--epochs", 1, "--methods", "map,ibnn")
+    assert (tmp_path / "demo" / "report.html").is_file()
+    assert "demo/report.html" in result.stdout
+    assert "Next" in result.stdout
+
+
+def test_methods_lists_every_method():
+    result = run("methods")
+    for name, cls in posterity.methods().items():
+        assert name in result.stdout
+        assert cls.__name__ in result.stdout
+    assert set(json.loads(run("methods", "--json").stdout)) == set(posterity.methods())
+
+
+def test_data_says_where_each_set_is(tmp_path):
+    folder = tmp_path / "uci"
+    folder.mkdir()
+    np.savez(folder / "boston.npz", x=np.zeros((3, 1)))
+    found = json.loads(run("data", "--data-dir", tmp_path, "--json").stdout)
+    assert found["digits"]["where"] == "built in"
+    assert found["uci/boston"]["where"] == str(folder)
+
+
+@pytest.mark.parametrize("name", ["demo", "compare", "train", "predict", "evaluate", "methods", "data"])
+def test_every_command_has_help_with_an_example(name):
+    text = run(name, "--help").stdout
+    assert f"Example: posterity {name}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "nothing.csv"], "no file or folder"),
+        (["compare", "digits", "--methods", "map,nonsense"], "no method 'nonsense'"),
+        (["compare", "digits", "--lr", "nan"], "above 0"),
+        (["train", "digits", "--method", "map,ibnn"], "one method"),
+        (["predict", "nowhere", "digits"], "no model folder"),
+        (["predict", "nowhere", "digits", "--out", "p.xlsx"], ".csv or .parquet"),
+        (["compare", "digits", "--epochs", "0"], "epochs"),
+        (["compare", "digits", "--frobnicate"], "frobnicate"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_mistakes_end_in_a_sentence_and_status_two(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, status=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder_is_refused(compared, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    result = run("compare", compared[0], "--target", "kind", "--out", tmp_path / "taken", status=2)
+    assert "is a file" in result.stderr
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_the_program_prints_nothing_but_json_and_ends_in_two(tmp_path):
+    with command("evaluate", tmp_path, "digits", "--json") as process:
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert stdout == ""
+    assert stderr.strip().count("\n") == 0
+    assert "no model folder" in stderr
+
+
+def test_control_c_ends_in_a_sentence_and_the_rest_is_done_later(compared, tmp_path):
+    data = compared[0]
+    arguments = ["compare", data, "--target", "kind", "--methods", "map,ibnn", "--out", tmp_path / "o"]
+    arguments += ["--epochs", 100_000]
+    with command(*arguments) as process:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "o" / "checkpoints" / "map-0.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        time.sleep(2)
+        os.kill(process.pid, signal.SIGINT)
+        stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Stopped." in stderr
+    assert "Traceback" not in stderr
+
+
+def test_seeds_alone_decide_a_run(compared, tmp_path):
+    _, out, arguments, _ = compared
+    arguments = [tmp_path / "again" if argument == out else argument for argument in arguments]
+    torch.manual_seed(99)
+    run(*arguments)
+    for name in ("map-0", "ibnn-1"):
+        first, second = (json.loads((root / "runs" / f"{name}.json").read_text()) for root in (out, tmp_path / "again"))
+        for score in ("error", "nll", "brier", "ece", "auroc_outside"):
+            assert first["scores"][score] == second["scores"][score]
+
+
+def test_numbers_that_json_lacks_become_null():
+    assert plain({"a": [float("inf"), 1.0], "b": (float("nan"),)}) == {"a": [None, 1.0], "b": [None]}
+
+
+def test_method_names_may_be_spelled_freely():
+    assert study.names(" MAP, ibnn ,map") == ["map", "ibnn"]
+    assert study.names("all") == list(posterity.methods())
+
+
+def test_judging_needs_no_target(regression):
+    _, model, _ = regression
+    posterior = posterity.load(model)
+    x = torch.zeros(3, next(iter(posterior.network.parameters())).shape[1])
+    prediction, y = runs.judged(posterior, x, None, posterior.preprocessing, 4, 0)
+    assert y is None
+    assert evaluation.is_regression(prediction)
+    assert float(prediction.mean.mean()) > 100

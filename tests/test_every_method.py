@@ -1,0 +1,319 @@
+"""What every method must do. No method is named here: the table of methods is all that these tests know."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from conftest import ConvNet, generator, mlp, seeded
+from safetensors.torch import load, save
+from torch import nn
+
+import posterity
+
+METHODS = posterity.methods()
+N = 6
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+@pytest.fixture
+def posterior(method, case):
+    return method(case[0], seed=0)
+
+
+def test_is_built_from_a_network_alone(method, case):
+    assert method(case[0]).draw(2)(case[1]).shape == (2, 7, 3)
+
+
+def test_shapes(posterior, case):
+    _, x, y = case
+    functions = posterior.draw(N, generator=generator())
+    assert isinstance(functions, nn.Module)
+    assert len(functions) == N
+    assert functions(x).shape == (N, 7, 3)
+    assert posterior(x).shape == (posterior.samples, 7, 3)
+    assert posterior.divergence().shape == ()
+    assert posterior.loss(x, y, posterity.Categorical(), size=100, beta=1.0).shape == ()
+
+
+def test_samples_gives_the_number_of_training_draws(method, case):
+    assert method(case[0], samples=3)(case[1]).shape == (3, 7, 3)
+
+
+def test_draws_are_in_evaluation_mode_and_own_their_mode(posterior, case):
+    posterior.train()
+    functions = posterior.draw(2)
+    assert not any(module.training for module in functions.modules())
+    assert posterior.training
+    functions.train()
+    posterior.eval()
+    assert functions.training
+    assert not any(module.training for module in posterior.modules())
+
+
+def test_a_drawn_function_is_fixed(posterior, case):
+    functions = posterior.draw(N, generator=generator())
+    torch.testing.assert_close(functions(case[1]), functions(case[1]), rtol=0, atol=0)
+
+
+def test_a_function_does_not_depend_on_the_rest_of_its_batch(posterior, case):
+    x = case[1]
+    functions = posterior.draw(N, generator=generator())
+    alone = torch.cat([functions(row.unsqueeze(0)) for row in x], dim=1)
+    torch.testing.assert_close(functions(x), alone)
+
+
+def test_a_generator_repeats_and_leaves_the_global_one(posterior, case):
+    x, y = case[1:]
+    before = torch.get_rng_state()
+    first = posterior.draw(N, generator=generator(3))(x)
+    second = posterior.draw(N, generator=generator(3))(x)
+    outputs = [posterior(x, generator=generator(4)) for _ in range(2)]
+    losses = [posterior.loss(x, y, size=10, generator=generator(5)) for _ in range(2)]
+    predictions = [posterity.predict(posterior, x, 4, generator(6)).probs for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b in ((first, second), outputs, losses, predictions):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_constructors_repeat_by_seed_or_generator(method):
+    before = torch.get_rng_state()
+    states = [method(seeded(mlp), seed=1).state_dict(), method(seeded(mlp), seed=1).state_dict()]
+    states += [method(seeded(mlp), generator=generator(1)).state_dict()]
+    assert torch.equal(torch.get_rng_state(), before)
+    for state in states[1:]:
+        assert all(torch.equal(state[name], states[0][name]) for name in states[0])
+
+
+def test_without_a_generator_the_global_one_advances(posterior, case):
+    state = torch.get_rng_state()
+    first = posterior.draw(N)(case[1])
+    torch.set_rng_state(state)
+    second = posterior.draw(N)(case[1])
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_total_is_aleatoric_plus_epistemic(posterior, case):
+    prediction = posterity.predict(posterior, case[1], N, generator())
+    for part in (prediction.total, prediction.aleatoric, prediction.epistemic):
+        assert part.shape == (7,)
+        assert bool((part >= 0).all())
+    torch.testing.assert_close(prediction.total, prediction.aleatoric + prediction.epistemic)
+    entropy = -(prediction.probs * prediction.probs.log()).sum(1)
+    torch.testing.assert_close(prediction.total, entropy)
+    torch.testing.assert_close(prediction.probs.sum(1), torch.ones(7))
+
+
+def test_streamed_prediction_equals_the_average_of_the_draws(posterior, case):
+    prediction = posterity.predict(posterior, case[1], N, generator(), batch_size=2)
+    log_probs = posterior.draw(N, generator())(case[1]).log_softmax(2)
+    torch.testing.assert_close(prediction.probs, log_probs.exp().mean(0))
+    torch.testing.assert_close(prediction.aleatoric, -(log_probs.exp() * log_probs).sum(2).mean(0))
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 5, 10_000])
+def test_vectorised_equals_looped(posterior, case, monkeypatch, rows_at_once):
+    functions = posterior.draw(N, generator=generator())
+    monkeypatch.setattr(functions, "rows_at_once", rows_at_once)
+    vectorised = functions(case[1])
+    monkeypatch.setattr(type(functions), "_must_loop", lambda self: True)
+    torch.testing.assert_close(vectorised, functions(case[1]))
+
+
+def test_gradients_reach_every_trainable_parameter(posterior, case):
+    posterior.train()
+    posterior.loss(case[1], case[2], size=10).backward()
+    for name, parameter in posterior.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert bool(parameter.grad.isfinite().all()), name
+            assert bool((parameter.grad != 0).any()), name
+
+
+def test_the_loss_is_the_mean_nll_plus_the_divergence_over_the_data_size(posterior, case):
+    x, y = case[1:]
+    values = [posterior.loss(x, y, size=50, beta=beta, generator=generator(2)) for beta in (0.0, 1.0)]
+    outputs = posterior(x, generator=generator(2))
+    nll = torch.stack([nn.functional.cross_entropy(out, y) for out in outputs]).mean()
+    torch.testing.assert_close(values[0], nll)
+    torch.testing.assert_close(values[1] - values[0], posterior.penalty() / 50, rtol=1e-3, atol=1e-5)
+
+
+def test_deepcopy_and_pickle_also_after_a_forward_pass(posterior, case):
+    posterior.loss(case[1], case[2], size=10).backward()
+    expected = posterior.draw(N, generator=generator())
+    for other in (copy.deepcopy(posterior), pickle.loads(pickle.dumps(posterior))):
+        functions = other.draw(N, generator=generator())
+        torch.testing.assert_close(functions(case[1]), expected(case[1]))
+        torch.testing.assert_close(other(case[1], generator()), posterior(case[1], generator()))
+    for functions in (copy.deepcopy(expected), pickle.loads(pickle.dumps(expected))):
+        torch.testing.assert_close(functions(case[1]), expected(case[1]))
+
+
+def test_a_copy_is_independent(posterior, case):
+    other = copy.deepcopy(posterior)
+    before = posterior.draw(N, generator=generator())(case[1])
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(posterior.draw(N, generator=generator())(case[1]), before)
+
+
+def test_the_state_goes_through_safetensors(method, case):
+    posterior, other = method(case[0], seed=0), method(copy.deepcopy(case[0]), seed=1)
+    other.load_state_dict(load(save(posterior.state_dict())))
+    torch.testing.assert_close(other.draw(N, generator())(case[1]), posterior.draw(N, generator())(case[1]))
+
+
+def test_save_and_load(posterior, case, tmp_path):
+    posterity.save(posterior, tmp_path / "model")
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    loaded = posterity.load(tmp_path / "model", seeded(type(case[0]) if isinstance(case[0], ConvNet) else mlp, 9))
+    torch.testing.assert_close(loaded.draw(N, generator())(case[1]), posterior.eval().draw(N, generator())(case[1]))
+
+
+def test_the_network_keeps_its_own_names(method, case):
+    names = set(case[0].state_dict())
+    method(case[0])
+    assert set(case[0].state_dict()) == names
+
+
+def test_drawn_functions_are_exported(posterior, case):
+    functions = posterior.draw(3, generator=generator())
+    program = torch.export.export(functions, (case[1],))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    torch.testing.assert_close(torch.export.load(buffer).module()(case[1]), functions(case[1]))
+
+
+def test_drawn_functions_are_compiled_in_one_graph(posterior, case):
+    functions = posterior.draw(3, generator=generator())
+    compiled = torch.compile(functions, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(case[1]), functions(case[1]))
+
+
+def test_bfloat16(method, case):
+    network, x, y = case
+    posterior = method(network, seed=0).to(torch.bfloat16)
+    x = x.to(torch.bfloat16)
+    posterior.loss(x, y, size=10).backward()
+    outputs = posterior.draw(N, generator=generator())(x)
+    assert outputs.dtype == torch.bfloat16
+    assert bool(outputs.isfinite().all())
+    assert posterity.predict(posterior, x, N).probs.dtype == torch.float32
+
+
+def test_converting_draws_leaves_the_posterior_as_it_is(posterior, case):
+    functions = posterior.draw(2)
+    functions.to(torch.float64)
+    assert {p.dtype for p in posterior.parameters()} == {torch.float32}
+
+
+def test_autocast(posterior, case):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = posterior.loss(case[1], case[2], size=10)
+        outputs = posterior.draw(N)(case[1])
+    loss.backward()
+    assert bool(loss.isfinite())
+    assert bool(outputs.isfinite().all())
+
+
+def test_prediction_changes_no_state(posterior, case):
+    posterior.train()
+    state = {name: value.clone() for name, value in posterior.state_dict().items()}
+    modes = [module.training for module in posterior.modules()]
+    posterity.predict(posterior, case[1], N)
+    functions = posterior.draw(2)
+    functions.train()
+    functions(case[1])
+    assert [module.training for module in posterior.modules()] == modes
+    assert all(torch.equal(value, state[name]) for name, value in posterior.state_dict().items())
+
+
+def test_the_mean_is_one_function_or_an_error(posterior, case):
+    try:
+        function = posterior.mean()
+    except posterity.Error as error:
+        assert "mean" in str(error)  # noqa: PT017
+    else:
+        assert len(function) == 1
+        assert function(case[1]).shape == (1, 7, 3)
+
+
+def test_describe_accounts_for_every_parameter(posterior, case):
+    description = posterior.describe()
+    named = {name for name, _ in case[0].named_parameters()}
+    assert named <= set(description.uncertain) | set(description.fixed)
+    assert all(entry.reason for entry in description)
+    assert not set(description.uncertain) & set(description.fixed)
+    assert all(name in str(description) for name in named)
+
+
+def test_training_lowers_the_loss_for_every_likelihood(method):
+    x = torch.randn(64, 5, generator=generator())
+    signal = x[:, :1].tanh()
+    cases = [
+        (posterity.Categorical(), (signal[:, 0] > 0).long() * 2, 3),
+        (posterity.Bernoulli(), (torch.cat([signal, -signal], 1) > 0).float(), 2),
+        (posterity.Gaussian(std=0.5), signal, 1),
+        (posterity.Gaussian(), signal[:, 0], 1),
+        (posterity.Gaussian(heteroscedastic=True), signal, 2),
+    ]
+    for likelihood, y, outputs in cases:
+        posterior = method(seeded(lambda n=outputs: mlp(5, n)), seed=0)
+        history = posterity.fit(posterior, (x, y), likelihood, epochs=30, lr=1e-2, beta=0.0, seed=0, progress=False)
+        assert history[-1]["nll"] < history[0]["nll"], likelihood
+        assert posterior.likelihood is likelihood
+        assert bool(posterity.predict(posterior, x, 4).log_prob(y).isfinite().all())
+
+
+def test_networks_that_take_and_give_more_than_a_tensor(method):
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(2, 4)
+
+        def forward(self, left, right):
+            return {"aux": left, "logits": self.a(left) + self.b(right)}
+
+    left, right = torch.randn(6, 3), torch.randn(6, 2)
+    posterior = method(seeded(Pair), seed=0)
+    as_tuple = posterior.draw(3, generator())((left, right))
+    as_mapping = posterior.draw(3, generator())({"left": left, "right": right})
+    torch.testing.assert_close(as_tuple, as_mapping)
+    assert posterior((left, right)).shape == (1, 6, 4)
+    assert posterity.predict(posterior, {"left": left, "right": right}, 3).probs.shape == (6, 4)
+    assert method(seeded(Pair), output="aux").draw(2)((left, right)).shape == (2, 6, 3)
+    with pytest.raises(posterity.Error, match="aux"):
+        method(seeded(Pair), output="nothing").draw(2)((left, right))
+
+
+def test_dense_outputs_give_maps(method):
+    network = seeded(lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1)))
+    posterior, x = method(network, seed=0), torch.randn(5, 2, 6, 6)
+    prediction = posterity.predict(posterior, x, 4)
+    assert prediction.probs.shape == (5, 3, 6, 6)
+    assert prediction.epistemic.shape == prediction.total.shape == (5, 6, 6)
+    y = torch.randint(3, (5, 6, 6))
+    y[0, 0, 0] = -100
+    posterior.loss(x, y, size=10).backward()
+
+
+def test_recurrent_networks_are_looped(method):
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.gru, self.head = nn.Linear(3, 4), nn.GRU(4, 5, batch_first=True), nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.head(self.gru(self.embed(x))[0][:, -1])
+
+    posterior, x = method(seeded(Recurrent), seed=0), torch.randn(4, 6, 3)
+    assert posterior.draw(3)(x).shape == (3, 4, 2)
+    posterior.loss(x, torch.tensor([0, 1, 0, 1]), size=10).backward()
