@@ -116,7 +116,7 @@ def test_finished_runs_are_not_repeated(compared, monkeypatch):
     assert (out / "report.html").is_file()
 
 
-@pytest.mark.parametrize("change", ["arguments", "data", "model"])
+@pytest.mark.parametrize("change", ["arguments", "data", "model", "model of another run"])
 def test_what_changed_is_run_again(compared, monkeypatch, tmp_path, change):
     data, out, arguments, _ = compared
     copy = tmp_path / "out"
@@ -127,8 +127,10 @@ def test_what_changed_is_run_again(compared, monkeypatch, tmp_path, change):
     elif change == "data":
         changed = table(tmp_path / data.name, seed=1)
         arguments = [changed if argument == data else argument for argument in arguments]
-    else:
+    elif change == "model":
         (copy / "models" / "map" / "config.json").unlink()
+    else:
+        (copy / "models" / "map" / "arguments.json").write_text("{}")
     asked = []
 
     def execute(settings, data, method, seed, *_):
@@ -138,7 +140,7 @@ def test_what_changed_is_run_again(compared, monkeypatch, tmp_path, change):
     monkeypatch.setattr(runs, "execute", execute)
     run(*arguments, status=2)
     everything = [("map", 0), ("ibnn", 0), ("map", 1), ("ibnn", 1)]
-    assert asked == (everything if change != "model" else [("map", 0)])
+    assert asked == ([("map", 0)] if change.startswith("model") else everything)
 
 
 def test_one_failing_method_does_not_cost_the_others(compared, monkeypatch, tmp_path):
@@ -281,7 +283,7 @@ def test_built_in_data_train_predict_and_evaluate(tmp_path):
 
 def test_demo_writes_where_you_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("demo", "--epochs", 1, "--methods", "map,ibnn")
+    result = run("demo", "--epochs", 1, "--methods", "map")
     assert (tmp_path / "demo" / "report.html").is_file()
     assert "demo/report.html" in result.stdout
     assert "Next" in result.stdout
@@ -374,6 +376,40 @@ def test_seeds_alone_decide_a_run(compared, tmp_path):
         first, second = (json.loads((root / "runs" / f"{name}.json").read_text()) for root in (out, tmp_path / "again"))
         for score in ("error", "nll", "brier", "ece", "auroc_outside"):
             assert first["scores"][score] == second["scores"][score]
+
+
+def test_train_knows_whose_model_its_folder_holds(tmp_path):
+    arguments = ["train", table(tmp_path / "t.csv"), "--target", "kind", "--epochs", 1, "--out", tmp_path / "m"]
+    for method in ("map", "ibnn", "map"):
+        run(*arguments, "--method", method)
+        assert json.loads((tmp_path / "m" / "config.json").read_text())["method"] == method
+
+
+def test_names_cannot_steer_the_terminal(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\x1b]0;owned\x07,b\n1,2\n3,4\n")
+    result = run("compare", path, "--target", "kind", status=2)
+    assert "owned" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_images_in_folders(tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    for name, level in {"dark <b>": 60, "light $x$": 190}.items():
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = np.clip(generator.normal(level, 30, size=(12, 10, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.png")
+    run("compare", "photos", "--methods", "map", "--epochs", 5, "--lr", 0.01, "--out", "o")
+    run("predict", "o/models/map", "photos", "--out", "p.csv")
+    rows = read(tmp_path / "p.csv")
+    assert rows[0]["file"] == "dark <b>/0.png"
+    assert np.mean([row["prediction"] == row["file"].split("/")[0] for row in rows]) > 0.8
+    assert json.loads(run("evaluate", "o/models/map", "photos", "--json").stdout)["rows"] == 20
+    assert "<b>" not in (tmp_path / "o" / "report.html").read_text()
 
 
 def test_numbers_that_json_lacks_become_null():

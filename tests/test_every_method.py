@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import ConvNet, generator, mlp, seeded
+from common import ConvNet, generator, mlp, seeded
 from safetensors.torch import load, save
 from torch import nn
 

@@ -47,7 +47,7 @@ class Categorical(Likelihood):
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """log softmax(outputs)[y], summed over the positions of a datum."""
-        if outputs.shape[1:2] + outputs.shape[3:] != y.shape:
+        if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
             raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
         if y.is_floating_point():
             raise Error("Categorical needs class indices (integers) as y; for real numbers use Gaussian().")

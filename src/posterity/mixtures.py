@@ -24,6 +24,7 @@ from torch import Tensor
 from posterity.posterior import randn
 
 LOG_2PI = math.log(2 * math.pi)
+_PAIRWISE = 4_000_000  # numbers in a tensor of all pairs of components, at most
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_std: Tensor) -> Tensor:
@@ -50,12 +51,15 @@ def cross_entropy(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
 
 def bhattacharyya(means: Tensor, stds: Tensor) -> Tensor:
     """Pairwise distances `[K, K]`: ¼ Σ (μ_i − μ_j)²/(σ_i² + σ_j²) + ½ Σ log((σ_i² + σ_j²)/(2 σ_i σ_j))."""
-    rows = []
-    for mean, std in zip(means, stds, strict=True):
-        variance = std**2 + stds**2
-        apart = (mean - means) ** 2 / (4 * variance) + 0.5 * torch.log(variance / (2 * std * stds))
-        rows.append(apart.sum(1))
-    return torch.stack(rows)
+    total = means.new_zeros(len(means), len(means))
+    step = max(1, _PAIRWISE // len(means) ** 2)
+    for mean, std in zip(means.split(step, 1), stds.split(step, 1), strict=True):
+        variance = std.unsqueeze(0) ** 2 + std.unsqueeze(1) ** 2
+        distance = (mean.unsqueeze(0) - mean.unsqueeze(1)) ** 2
+        log_std = std.log()
+        own = (log_std.unsqueeze(0) + log_std.unsqueeze(1) + math.log(2)).sum(2)
+        total = total + 0.25 * (distance / variance).sum(2) + 0.5 * (variance.log().sum(2) - own)
+    return total
 
 
 def entropy_bound(means: Tensor, stds: Tensor) -> Tensor:

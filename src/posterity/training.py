@@ -426,7 +426,7 @@ class _bar:
         if self.bar is not None:
             self.bar.update()
             if postfix:
-                self.bar.set_postfix(postfix, refresh=False)
+                self.bar.set_postfix(postfix)
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:

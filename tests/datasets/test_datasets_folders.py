@@ -103,9 +103,10 @@ def test_a_damaged_image_is_named(tmp_path, damage):
         datasets.load(root)
 
 
-def test_a_postscript_file_named_png_is_not_run(tmp_path):
+@pytest.mark.parametrize("kind", ["EPS", "PPM", "TIFF"])
+def test_a_file_of_another_format_named_png_is_refused(tmp_path, kind):
     root = folder(tmp_path / "pets")
-    (root / "dog" / "3.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n")
+    Image.new("RGB", (20, 30)).save(root / "dog" / "3.png", format=kind)
     with pytest.raises(Error, match=r"3\.png"):
         datasets.load(root)
 

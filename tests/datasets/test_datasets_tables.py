@@ -452,6 +452,37 @@ def test_a_hostile_preprocessing_is_an_error_or_harmless(tmp_path):
         assert refused > 100
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "pickle"},
+        {"scale": 0},
+        {"scale": math.nan},
+        {"std": [0.0]},
+        {"std": [-1.0]},
+        {"std": [1.0, 1.0]},
+        {"mean": [math.inf]},
+        {"mean": ["0"]},
+        {"size": [8]},
+        {"size": [8, 0]},
+        {"size": [8, 10**9]},
+        {"channels": True},
+        {"classes": ["0", "0"]},
+        {"classes": []},
+        {"classes": [1, 2]},
+        {"target": "x" * 10**6},
+        {"target_std": 0.0},
+        {"target_mean": 10**400},
+    ],
+    ids=lambda change: str(change)[:30],
+)
+def test_every_value_of_a_preprocessing_is_checked(change):
+    good = datasets.load("digits").preprocessing.to_dict()
+    assert Preprocessing.from_dict(good).to_dict() == good
+    with pytest.raises(Error, match="damaged"):
+        Preprocessing.from_dict(good | change)
+
+
 def test_unknown_names_are_an_error_with_a_hint():
     with pytest.raises(Error, match=r"mean fashion-mnist"):
         datasets.load("fashion-mnst")

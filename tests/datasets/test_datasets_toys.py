@@ -33,6 +33,15 @@ def test_toys_have_the_papers_points_and_noise(name):
     assert abs(residual.mean()) < 4 * noise / 200**0.5
 
 
+@pytest.mark.parametrize(
+    ("toy", "name"),
+    [(toys.cubic, "toy/cubic"), (toys.cubic_uniform, "toy/cubic-bbh"), (toys.sinusoids, "toy/sinusoids")],
+)
+def test_toys_without_noise_are_the_papers_functions(toy, name):
+    for x, y in (toy(noise=0.0).train, toy(noise=0.0).test):
+        assert np.allclose(y, TRUTH[name][2](x[:, 0]))
+
+
 @pytest.mark.parametrize("name", toys.TOYS)
 def test_toys_follow_the_seed_and_are_standardised(name):
     data, again, other = (datasets.load(name, seed=seed) for seed in (0, 0, 1))

@@ -1,3 +1,4 @@
+import functools
 import re
 from html.parser import HTMLParser
 
@@ -53,6 +54,11 @@ def regression(target="price", **changes):
     return Comparison(**(given | changes))
 
 
+@functools.cache
+def rendered():
+    return report.page(classification())
+
+
 class Outline(HTMLParser):
     """Collects tags, addresses and whether the elements close in order."""
 
@@ -97,7 +103,7 @@ def test_page_is_whole_and_asks_nothing_of_the_network(comparison):
 
 
 def test_names_inside_figures_are_unique_and_resolve():
-    outline = Outline(report.page(classification()))
+    outline = Outline(rendered())
     assert len(set(outline.ids)) == len(outline.ids)
     targets = outline.references + [link[1:] for link in outline.links if link.startswith("#")]
     assert targets
@@ -172,7 +178,7 @@ def test_a_standard_error_has_the_decimals_of_its_mean():
     assert written(21.318, 1.3662) == "21.32 ± 1.37"
     assert written(0.99931, 0.0007) == "0.9993 ± 0.0007"
     assert written(1234567.0, 5000.0) == "1.23e+06 ± 5e+03"
-    assert written(100.0, 0.5) == "100 ± 0"
+    assert written(100.0, 0.5) == "100.0 ± 0.5"
 
 
 def test_verdict_names_the_winner_and_admits_a_tie():
@@ -205,7 +211,7 @@ def test_a_name_that_no_encoding_takes_is_still_written(tmp_path):
 
 
 def test_figures_follow_the_readers_theme():
-    text = report.page(classification())
+    text = rendered()
     assert "currentColor" in text
     assert "prefers-color-scheme:dark" in text
     assert "var(--series-1)" in text

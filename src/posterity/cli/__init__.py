@@ -11,9 +11,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         require("typer")
         require("rich")
+        from posterity.cli.app import app
     except Error as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    from posterity.cli.app import app
-
+    except KeyboardInterrupt:
+        sys.exit(130)
     app(args=None if arguments is None else list(arguments), prog_name="posterity")

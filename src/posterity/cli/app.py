@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import posterity
 from posterity.cli.apply import evaluate, predict
 from posterity.cli.comparing import compare, demo, train
+from posterity.cli.console import printable
 from posterity.cli.listing import data, methods
 from posterity.errors import Error
 
@@ -72,9 +73,9 @@ def posterity_command(
 
 
 def _note(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"Note: {message}", file=sys.stderr)
+    print(f"Note: {printable(str(message))}", file=sys.stderr)
 
 
 def _leave(sentence: str, status: int, cause: BaseException) -> None:
-    print(f"\n{sentence}" if status == 130 else sentence, file=sys.stderr)
+    print(("\n" if status == 130 else "") + printable(sentence), file=sys.stderr)
     raise typer.Exit(status) from cause

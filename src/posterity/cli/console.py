@@ -46,11 +46,11 @@ class Output:
 
     def step(self, text: str) -> None:
         """A line about what happens now."""
-        self._progress.print(Text(text), soft_wrap=True)
+        self._progress.print(Text(printable(text)), soft_wrap=True)
 
     def say(self, text: str = "") -> None:
         """A line of the result."""
-        self._results.print(Text(text), soft_wrap=True)
+        self._results.print(Text(printable(text)), soft_wrap=True)
 
     def table(self, columns: list[str], rows: list[list[str | Text]], numbers: bool = False) -> None:
         """A table; with `numbers`, every column but the first is aligned to the right."""
@@ -58,7 +58,7 @@ class Output:
         for index, column in enumerate(columns):
             table.add_column(Text(column), justify="right" if numbers and index else "left")
         for row in rows:
-            table.add_row(*[Text(cell) if isinstance(cell, str) else cell for cell in row])
+            table.add_row(*[Text(printable(cell)) if isinstance(cell, str) else cell for cell in row])
         self._results.print(table)
 
     def scores(self, comparison: Comparison) -> None:
@@ -82,6 +82,11 @@ class Output:
         """Print the result as JSON where that was asked for."""
         if self.json:
             print(json.dumps(plain(result), indent=2, allow_nan=False))
+
+
+def printable(text: str) -> str:
+    """The text without characters that steer a terminal: names come from files."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def plain(value: Any) -> Any:

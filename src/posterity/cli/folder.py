@@ -28,21 +28,21 @@ class Folder:
     def record(self, method: str, seed: int) -> dict[str, Any] | None:
         """The record of a finished run with these arguments, if there is one."""
         found = read(self._record(method, seed))
-        return found if found is not None and found.get("arguments") == self._of(method, seed) else None
+        return found if found is not None and found.get("arguments") == self.run(method, seed) else None
 
     def begin(self, method: str, seed: int) -> Path:
         """Where the run's checkpoint goes; what is left of a run with other arguments is removed."""
         self._record(method, seed).unlink(missing_ok=True)
         folder = self.path / "checkpoints" / f"{method}-{seed}"
         note = folder.with_suffix(".json")
-        if read(note) != self._of(method, seed):
+        if read(note) != self.run(method, seed):
             shutil.rmtree(folder, ignore_errors=True)
-            write(note, self._of(method, seed))
+            write(note, self.run(method, seed))
         return folder
 
     def finish(self, method: str, seed: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """Keep a run's record and drop its checkpoint; returns the record as it will be read again."""
-        kept = plain({"arguments": self._of(method, seed), **record})
+        kept = plain({"arguments": self.run(method, seed), **record})
         write(self._record(method, seed), kept)
         folder = self.path / "checkpoints" / f"{method}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +54,8 @@ class Folder:
     def _record(self, method: str, seed: int) -> Path:
         return self.path / "runs" / f"{method}-{seed}.json"
 
-    def _of(self, method: str, seed: int) -> dict[str, Any]:
+    def run(self, method: str, seed: int) -> dict[str, Any]:
+        """All that a run depends on."""
         return {**self.arguments, "method": method, "seed": seed}
 
 

@@ -10,10 +10,13 @@ from posterity import report
 from posterity.cli import runs
 from posterity.cli.console import Output
 from posterity.cli.facts import facts
-from posterity.cli.folder import Folder, write
+from posterity.cli.folder import Folder, read, write
 from posterity.errors import Error
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
+
+NOTE = "arguments.json"
+"""In a model's folder: of which run it is."""
 
 
 def names(given: str) -> list[str]:
@@ -100,9 +103,12 @@ class Study:
         return found
 
     def _finished(self, method: str, seed: int) -> dict[str, Any] | None:
-        record = self.folder.record(method, seed)
-        lost = seed == self.seeds[0] and not (self._model(method) / "config.json").is_file()
-        return None if lost else record
+        """The record of a run that need not be repeated: of the first seed, its model must be there as well."""
+        if seed == self.seeds[0]:
+            model = self._model(method)
+            if not (model / "config.json").is_file() or read(model / NOTE) != self.folder.run(method, seed):
+                return None
+        return self.folder.record(method, seed)
 
     def _new(self, method: str, seed: int) -> dict[str, Any] | None:
         """A new run's record; None where it failed, so that one method's trouble does not cost the others."""
@@ -115,7 +121,10 @@ class Study:
             self.output.step(f"{method}, seed {seed}, failed: {error}")
             return None
         if seed == self.seeds[0]:
-            posterity.save(posterior, self._model(method), preprocessing=data.preprocessing)
+            model = self._model(method)
+            (model / NOTE).unlink(missing_ok=True)
+            posterity.save(posterior, model, preprocessing=data.preprocessing)
+            write(model / NOTE, self.folder.run(method, seed))
         return self.folder.finish(method, seed, record)
 
     def _model(self, method: str) -> Path:
@@ -156,7 +165,7 @@ class Study:
         made = {
             "command": result["command"],
             "when": result["created"],
-            "seconds in all": f"{result['seconds']:.1f}",
+            "seconds of training": f"{sum(r['scores']['train_seconds'] for f in records.values() for r in f):.1f}",
             "seeds": ", ".join(map(str, self.seeds)),
             "settings": ", ".join(f"{key} {value}" for key, value in settings.items() if key != "version"),
             "versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),

@@ -9,7 +9,7 @@ class SmallConv(nn.Module):
     """Three 3 × 3 convolutions and two linear layers, for images of any size from 4 × 4.
 
     ``size`` is the side, or (height, width), that it is made for: a convolution is followed by pooling while
-    the shorter side is at least 8. Adaptive pooling to 2 × 2 then accepts every size. There is no
+    the shorter side is at least 8. Adaptive pooling to 4 × 4 then accepts every size. There is no
     BatchNorm, so each row is processed by itself.
     """
 
@@ -27,14 +27,14 @@ class SmallConv(nn.Module):
         side = min(sides)
         layers: list[nn.Module] = []
         channels = in_channels
-        for width in (32, 64, 64):
+        for width in (32, 64, 32):
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
             if side >= 8:
                 layers.append(nn.MaxPool2d(2))
                 side //= 2
             channels = width
-        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten())
-        self.head = nn.Sequential(nn.Linear(4 * channels, 64), nn.ReLU(), nn.Linear(64, classes))
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten())
+        self.head = nn.Sequential(nn.Linear(16 * channels, 64), nn.ReLU(), nn.Linear(64, classes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [batch, in_channels, height, width] to logits [batch, classes]."""

@@ -49,7 +49,7 @@ def color(index: int) -> str:
 
 
 @contextmanager
-def drawing(width: float = 6.4, height: float = 4.0) -> Iterator[tuple["Figure", "Axes"]]:
+def drawing(width: float = 5.6, height: float = 3.6) -> Iterator[tuple["Figure", "Axes"]]:
     """A figure of that size in inches with one pair of axes, in the page's look; pyplot is not involved."""
     matplotlib: Any = require("matplotlib")
     figures: Any = require("matplotlib.figure")

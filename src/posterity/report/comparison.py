@@ -24,7 +24,8 @@ class Score:
             return f"{100 * value:.2f} %"
         if value != 0 and not 1e-3 <= abs(value) < 1e5:
             return f"{value:.3g}"
-        return f"{value:.4g}" if abs(value) >= 1 else f"{value:.4f}"
+        decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if abs(value) >= 1 else 4
+        return f"{value:.{decimals}f}"
 
 
 SCORES = {

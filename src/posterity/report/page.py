@@ -46,7 +46,7 @@ small{{font-size:.8em;font-weight:400;color:var(--soft)}}
 .swatch{{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}}
 figure{{margin:0}}
 .panels{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(17rem,100%),1fr));gap:.8rem}}
-.panels.large{{grid-template-columns:minmax(0,46rem)}}
+.panels.large{{grid-template-columns:minmax(0,40rem)}}
 .panels.medium{{grid-template-columns:repeat(auto-fit,minmax(min(22rem,100%),1fr))}}
 svg{{display:block;width:100%;height:auto;color:var(--ink)}}
 svg text{{font-family:inherit!important}}
@@ -136,7 +136,7 @@ def _cell(text: str, best: bool) -> str:
 def _figures(section: Section, index: int) -> str:
     panels = "".join(f"<div>{svg(figure, f'{index}-{place}')}</div>" for place, figure in enumerate(section.figures))
     inches = section.figures[0].get_figwidth()
-    size = " large" if inches > 6 else " medium" if inches > 4 else ""
+    size = " large" if inches > 5 else " medium" if inches > 4 else ""
     return (
         f"<section><h2>{escape(section.title)}</h2>"
         f'<figure role="group" aria-label="{escape(section.title)}"><div class="panels{size}">{panels}</div>'

@@ -89,7 +89,7 @@ def inside_outside(summary: Summary, title: str, task: str, outside: str, index:
         axes.stairs(histogram["inside"], edges, fill=True, color=color(index), alpha=0.55, label="test data")
         axes.stairs(histogram["outside"], edges, color=INK, linewidth=1.4, label=short(outside))
         unit = "nats" if task == "classification" else "standard deviation"
-        axes.set(xlabel=f"epistemic uncertainty ({unit})", ylabel="share of data", xlim=(edges[0], edges[-1]))
+        axes.set(xlabel=f"epistemic ({unit})", ylabel="share of data", xlim=(edges[0], edges[-1]))
         axes.locator_params(axis="x", nbins=4)
         _legend(figure)
         axes.set_title(f"{short(title)} – AUROC {histogram['auroc_epistemic']:.3f}")

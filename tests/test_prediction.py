@@ -1,0 +1,156 @@
+"""Predictions: decompositions, mixtures and their quantiles, against slow or independent computations."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from common import generator, mlp, seeded
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import posterity
+from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction
+
+N, B = 5, 8
+
+
+def gaussian(outputs: int = 1) -> GaussianPrediction:
+    g = generator()
+    means = torch.randn(N, B, outputs, generator=g, dtype=torch.float64)
+    return GaussianPrediction(means, 0.1 + torch.rand(N, B, outputs, generator=g, dtype=torch.float64))
+
+
+def mixture(p: GaussianPrediction) -> torch.distributions.Distribution:
+    weights = torch.distributions.Categorical(torch.ones(B, 1, N, dtype=torch.float64))
+    parts = torch.distributions.Normal(p.means.movedim(0, -1), p.variances.sqrt().movedim(0, -1))
+    return torch.distributions.MixtureSameFamily(weights, parts)
+
+
+def test_a_gaussian_prediction_is_the_mixture_of_its_draws():
+    p, y = gaussian(), torch.randn(B, 1, dtype=torch.float64)
+    q = mixture(p)
+    torch.testing.assert_close(p.mean, q.mean)
+    torch.testing.assert_close(p.total, q.variance)
+    torch.testing.assert_close(p.std, q.stddev)
+    torch.testing.assert_close(p.cdf(y), q.cdf(y))
+    torch.testing.assert_close(p.log_prob(y), q.log_prob(y).squeeze(1))
+    torch.testing.assert_close(p.total, p.aleatoric + p.epistemic)
+
+
+def test_several_outputs_of_a_datum_belong_to_one_draw():
+    p, y = gaussian(2), torch.randn(B, 2, dtype=torch.float64)
+    each = torch.distributions.Normal(p.means, p.variances.sqrt()).log_prob(y).sum(2)
+    torch.testing.assert_close(p.log_prob(y), each.logsumexp(0) - math.log(N))
+
+
+@pytest.mark.parametrize("q", [0.001, 0.05, 0.5, 0.95, 0.999])
+def test_quantiles_invert_the_distribution_function(q):
+    p = gaussian()
+    torch.testing.assert_close(p.cdf(p.quantile(q)), torch.full((B, 1), q, dtype=torch.float64))
+
+
+def test_an_interval_holds_its_share_and_is_not_mean_plus_minus_std():
+    far = GaussianPrediction(torch.tensor([-5.0, 5.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.01))
+    low, high = far.interval(0.9)
+    assert float(low) == pytest.approx(-5 - 0.1 * 1.2816, abs=1e-3)
+    torch.testing.assert_close(far.cdf(high) - far.cdf(low), torch.full((1, 1), 0.9), atol=1e-5, rtol=0)
+
+
+def test_rescale_returns_to_the_targets_units():
+    p = gaussian()
+    scaled, y = p.rescale(10.0, 3.0), torch.randn(B, 1, dtype=torch.float64)
+    torch.testing.assert_close(scaled.mean, 10 + 3 * p.mean)
+    torch.testing.assert_close(scaled.std, 3 * p.std)
+    torch.testing.assert_close(scaled.log_prob(10 + 3 * y), p.log_prob(y) - math.log(3.0))
+
+
+def test_categorical_parts_are_entropies():
+    outputs = 3 * torch.randn(N, B, 4, generator=generator(), dtype=torch.float64)
+    p = CategoricalPrediction.gather([outputs[:2], outputs[2:]], posterity.Categorical())
+    probs = outputs.softmax(2)
+    entropy = torch.distributions.Categorical(probs=probs).entropy()
+    torch.testing.assert_close(p.probs, probs.mean(0))
+    torch.testing.assert_close(p.total, torch.distributions.Categorical(probs=probs.mean(0)).entropy())
+    torch.testing.assert_close(p.aleatoric, entropy.mean(0))
+    torch.testing.assert_close(p.epistemic, p.total - p.aleatoric)
+    y = torch.arange(B) % 4
+    torch.testing.assert_close(p.log_prob(y), probs.mean(0)[range(B), y].log())
+
+
+def test_certain_draws_have_finite_logarithms():
+    outputs = torch.zeros(2, 1, 3)
+    outputs[:, :, 0] = 300.0
+    p = CategoricalPrediction.gather([outputs], posterity.Categorical())
+    assert float(p.log_prob(torch.tensor([1]))) == pytest.approx(-300, abs=1)
+    assert float(p.total) == 0.0
+    assert bool(torch.isfinite(p.epistemic).all())
+
+
+def test_bernoulli_parts_are_binary_entropies():
+    outputs = torch.randn(N, B, 2, generator=generator())
+    p = BernoulliPrediction.gather([outputs[:1], outputs[1:]], posterity.Bernoulli())
+    probs = outputs.double().sigmoid()
+    torch.testing.assert_close(p.probs, probs.mean(0))
+    torch.testing.assert_close(p.total, torch.distributions.Bernoulli(probs.mean(0)).entropy())
+    torch.testing.assert_close(p.aleatoric, torch.distributions.Bernoulli(probs).entropy().mean(0))
+    y = torch.tensor([[0.0, 1.0]]).expand(B, 2)
+    torch.testing.assert_close(p.log_prob(y), (probs.mean(0)[:, 1] * (1 - probs.mean(0)[:, 0])).log())
+
+
+def posterior() -> posterity.Posterior:
+    return posterity.IBNN(seeded(mlp), 3, seed=0)
+
+
+def test_every_kind_of_data_gives_the_same():
+    class Items(Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, i):
+            return x[i], i % 3
+
+    x = torch.randn(20, 5)
+    expected = posterity.predict(posterior(), x, 6, generator()).probs
+    for data in (
+        x.numpy(),
+        x.double().numpy(),
+        TensorDataset(x),
+        TensorDataset(x, torch.arange(20)),
+        Items(),
+        DataLoader(Items(), batch_size=7),
+        (x,),
+        x.numpy()[::1],
+    ):
+        torch.testing.assert_close(posterity.predict(posterior(), data, 6, generator()).probs, expected)
+
+
+def test_predict_says_what_is_wrong():
+    for data, word in (
+        (torch.tensor([[float("nan")] * 5]), "NaN"),
+        (torch.zeros(0, 5), "no rows"),
+        (np.array([["a"] * 5]), "numbers"),
+        ("text", "tensors"),
+    ):
+        with pytest.raises(posterity.Error, match=word):
+            posterity.predict(posterior(), data, 2)
+    with pytest.raises(posterity.Error, match="samples"):
+        posterity.predict(posterior(), torch.zeros(1, 5), 0)
+    for bad in (0.0, 1.0, -1):
+        with pytest.raises(posterity.Error):
+            gaussian().quantile(bad)
+        with pytest.raises(posterity.Error):
+            gaussian().interval(bad)
+
+
+def test_outputs_without_a_class_axis_name_the_other_likelihoods():
+    with pytest.raises(posterity.Error, match="Bernoulli"):
+        posterity.predict(posterity.MAP(torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))), torch.ones(4, 3))
+
+
+def test_memory_does_not_grow_with_the_draws():
+    """The stream hands on a few draws at a time, and only sums are kept."""
+    functions = posterior().draw(500, generator())
+    functions.rows_at_once = 64
+    sizes = [len(part) for part in functions.stream(torch.randn(16, 5))]
+    assert sum(sizes) == 500
+    assert max(sizes) == 4

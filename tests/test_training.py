@@ -1,0 +1,401 @@
+"""Training: schedules, resuming to the bit, stopping with a sentence, and every kind of data."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+from common import ConvNet, generator, mlp, seeded
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import posterity
+from posterity import checkpoints, schedules
+from posterity.loading import Batches, default_batch_size
+from posterity.training import TensorBoard
+
+
+def data(rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(rows, 5, generator=generator())
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 1).long()
+
+
+def make() -> posterity.IBNN:
+    return posterity.IBNN(seeded(mlp), 3, seed=0)
+
+
+def fit(posterior: posterity.Posterior, **arguments):
+    return posterity.fit(posterior, arguments.pop("data", data()), **{"epochs": 3, "seed": 0, "progress": False} | arguments)
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    left, right = a.state_dict(), b.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_a_seed_repeats_and_leaves_the_global_generator():
+    before = torch.get_rng_state()
+    first, second, other = make(), make(), make()
+    fit(first)
+    fit(second)
+    fit(other, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+def test_without_a_seed_the_global_generator_decides():
+    results = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        posterior = make()
+        fit(posterior, seed=None)
+        results.append(posterior)
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+
+
+def test_history_has_one_record_an_epoch_with_both_terms():
+    posterior = make()
+    history = fit(posterior, epochs=4)
+    assert history.column("epoch") == [1, 2, 3, 4]
+    for record in history:
+        weighted = record["beta"] * record["divergence"] / 40
+        assert record["loss"] == pytest.approx(record["nll"] + weighted)
+    assert history[-1]["beta"] == 1.0
+    assert history[0]["beta"] < 1.0
+    assert history.seconds > 0
+    assert not posterior.training
+
+
+def test_history_plots_itself(tmp_path):
+    history = fit(make(), validation=data(20))
+    assert len(history.plot().axes) == 2
+    history.save(tmp_path / "history.json")
+    assert "validation" in (tmp_path / "history.json").read_text()
+
+
+def test_schedules():
+    assert [schedules.piecewise(t) for t in (0, 0.5, 0.7, 0.9, 1.0)] == pytest.approx([1, 1, 0.505, 0.01, 0.01])
+    assert [schedules.cosine(t) for t in (0, 0.5, 1)] == pytest.approx([1, 0.5, 0])
+    assert [schedules.beta("linear")(t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.5, 1, 1])
+    assert schedules.beta(0.3)(0.9) == 0.3
+    assert schedules.beta(lambda t: t**2)(0.5) == 0.25
+    for bad in ("nonsense", -1.0, ("linear", 0), ("linear", "x"), True, None):
+        with pytest.raises(posterity.Error):
+            schedules.beta(bad)
+    for bad in ("nonsense", 3.0):
+        with pytest.raises(posterity.Error):
+            schedules.rate(bad)
+
+
+def test_the_rate_follows_the_schedule():
+    history = fit(make(), epochs=10, batch_size=40, lr=0.1, schedule="cosine")
+    assert history.column("lr") == pytest.approx([0.1 * schedules.cosine(i / 10) for i in range(10)])
+
+
+def test_weight_decay_never_touches_variational_parameters():
+    posterior = posterity.IBNN(seeded(mlp), 2, seed=0)
+    plain = posterity.IBNN(seeded(mlp), 2, seed=0)
+    zeros = torch.zeros(40, 5), torch.zeros(40, dtype=torch.long)
+    for p, decay in ((posterior, 10.0), (plain, 0.0)):
+        fit(p, data=zeros, weight_decay=decay, lr=1e-2, beta=0.0, epochs=2, lr_posterior=1e-2)
+    norm = [float(p.network[0].weight.detach().norm()) for p in (posterior, plain)]
+    assert norm[0] < 0.8 * norm[1]
+    torch.testing.assert_close(posterior.means[:, :5], plain.means[:, :5])  # zero inputs: no gradient at all
+
+
+def test_lr_posterior_drives_the_variational_parameters_alone():
+    posterior = make()
+    start = {k: v.clone() for k, v in posterior.state_dict().items()}
+    fit(posterior, lr_posterior=0.0)
+    assert torch.equal(posterior.means, start["means"])
+    assert not torch.equal(posterior.network[0].weight, start["network.0.weight"])
+    posterior = make()
+    fit(posterior, lr=0.0, lr_posterior=1e-2)
+    assert not torch.equal(posterior.means, start["means"])
+    assert torch.equal(posterior.network[0].weight, start["network.0.weight"])
+
+
+class Items(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        return data()[0][i], data()[1][i]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(list(zip(*data(), strict=True)))
+
+    def __len__(self):
+        raise TypeError
+
+
+def test_every_kind_of_data_trains():
+    x, y = data()
+    for kind in ((x.numpy(), y.numpy()), TensorDataset(x, y), Items(), DataLoader(Items(), 16, shuffle=True)):
+        first, second = make(), make()
+        fit(first, data=kind)
+        fit(second, data=kind)
+        assert same(first, second)
+    assert same(*(_fitted(kind) for kind in ((x, y), TensorDataset(x, y))))
+    with pytest.raises(posterity.Error, match="length"):
+        fit(make(), data=DataLoader(Stream(), 8))
+
+
+def _fitted(kind):
+    posterior = make()
+    fit(posterior, data=kind)
+    return posterior
+
+
+def test_the_data_size_scales_the_divergence_not_the_batch():
+    recorded = []
+
+    class Spy(posterity.MAP):
+        def loss(self, *args, **kwargs):
+            recorded.append(kwargs["size"])
+            return super().loss(*args, **kwargs)
+
+    fit(Spy(seeded(mlp)), batch_size=8, epochs=1)
+    assert set(recorded) == {40}
+    recorded.clear()
+    fit(Spy(seeded(mlp)), batch_size=8, epochs=1, size=1234)
+    assert set(recorded) == {1234}
+
+
+def test_every_row_is_seen_once_an_epoch_and_a_lone_last_row_joins_the_others():
+    x = torch.arange(33.0)[:, None]
+    batches = Batches((x, x), 8, shuffle=True)
+    sizes, rows = [], []
+    for batch in batches.epoch(3):
+        sizes.append(len(batch.x))
+        rows += batch.x[:, 0].tolist()
+    assert sizes == [8, 8, 8, 9]
+    assert len(batches) == 4
+    assert sorted(rows) == list(range(33))
+    assert rows != sorted(rows)
+    fit(posterity.MAP(ConvNet()), data=(torch.randn(33, 1, 6, 6), torch.zeros(33, dtype=torch.long)), batch_size=16)
+
+
+def test_default_batch_sizes():
+    assert [default_batch_size(n) for n in (1, 500, 2_000, 60_000)] == [16, 16, 64, 128]
+
+
+def test_sample_weights_of_zero_remove_a_datum():
+    x, y = data()
+    weight = torch.ones(40)
+    weight[20:] = 0
+    spoiled = y.clone()
+    spoiled[20:] = 0
+    first, second = make(), make()
+    fit(first, data=(x, y, weight))
+    fit(second, data=(x, spoiled, weight))
+    assert same(first, second)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("stop", [1, 4, 5, 11])
+def test_a_run_that_stops_resumes_and_ends_bit_identical(tmp_path, stop, optimizer):
+    arguments = {"batch_size": 8, "epochs": 3, "optimizer": optimizer, "validation": data(16), "lr": 1e-2}
+    network = lambda: nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))  # noqa: E731
+    whole = posterity.IBNN(seeded(network), 3, seed=0)
+    expected = fit(whole, **arguments)
+
+    class Stop(Exception):
+        pass
+
+    class Stopping(posterity.IBNN):
+        steps = 0
+
+        def loss(self, *args, **kwargs):
+            if self.steps == stop:
+                raise Stop
+            self.steps += 1
+            return super().loss(*args, **kwargs)
+
+    with pytest.raises(Stop):
+        fit(Stopping(seeded(network), 3, seed=0), checkpoint=tmp_path, checkpoint_every=0.0, **arguments)
+    resumed = posterity.IBNN(seeded(network, 5), 3, seed=9)
+    history = fit(resumed, checkpoint=tmp_path, checkpoint_every=0.0, **arguments)
+    assert same(whole, resumed)
+    assert history.column("loss") == expected.column("loss")
+    assert history.best == expected.best
+    finished = posterity.IBNN(seeded(network, 7), 3, seed=4)
+    assert len(fit(finished, checkpoint=tmp_path, **arguments)) == 3
+    assert same(whole, finished)
+
+
+SCRIPT = """
+    import sys, torch, posterity
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    posterior = posterity.IBNN(torch.nn.Sequential(torch.nn.Linear(5, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3)), 3, seed=0)
+    x = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
+    posterity.fit(posterior, (x, (x[:, 0] > 0).long()), epochs=12, batch_size=8, seed=0, checkpoint=sys.argv[1],
+                  checkpoint_every=0.0, progress=False)
+    torch.save(posterior.state_dict(), sys.argv[2])
+"""
+
+
+def test_a_killed_process_resumes_and_ends_bit_identical(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    def start(folder: str, out: str) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, str(script), str(tmp_path / folder), str(tmp_path / out)])
+
+    assert start("whole", "whole.pt").wait() == 0
+    kills = 0
+    for wait in (0.0, 0.15, 0.3):
+        process = start("killed", "killed.pt")
+        deadline = time.monotonic() + 60
+        before = _written(tmp_path / "killed")
+        while process.poll() is None and _written(tmp_path / "killed") == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(wait)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 2
+    assert start("killed", "killed.pt").wait() == 0
+    states = [torch.load(tmp_path / name, weights_only=True) for name in ("whole.pt", "killed.pt")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def _written(folder) -> float:
+    path = folder / checkpoints.NAME
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    fit(make(), checkpoint=tmp_path)
+    with pytest.raises(posterity.Error, match="lr"):
+        fit(make(), checkpoint=tmp_path, lr=0.5)
+    with pytest.raises(posterity.Error, match="belong"):
+        fit(posterity.MAP(seeded(mlp)), checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"\xff" * 100])
+def test_a_damaged_checkpoint_is_an_error(tmp_path, damage):
+    fit(make(), checkpoint=tmp_path)
+    (tmp_path / checkpoints.NAME).write_bytes(damage)
+    with pytest.raises(posterity.Error, match="damaged"):
+        fit(make(), checkpoint=tmp_path)
+
+
+def test_a_truncated_checkpoint_is_an_error(tmp_path):
+    fit(make(), checkpoint=tmp_path)
+    path = tmp_path / checkpoints.NAME
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(posterity.Error, match="damaged"):
+        fit(make(), checkpoint=tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_checkpoint(tmp_path):
+    class Breaking(posterity.IBNN):
+        steps = 0
+
+        def loss(self, *args, **kwargs):
+            self.steps += 1
+            return super().loss(*args, **kwargs) * (math.nan if self.steps == 6 else 1.0)
+
+    posterior = Breaking(seeded(mlp), 3, seed=0)
+    with pytest.raises(posterity.Error, match="step 5 .*likely cause"):
+        fit(posterior, batch_size=8, checkpoint=tmp_path, checkpoint_every=0.0)
+    assert checkpoints.read(tmp_path).progress["count"] == 5
+    assert all(bool(p.isfinite().all()) for p in posterior.parameters())
+
+
+def test_nan_in_the_data_is_named():
+    x, y = data()
+    x[3, 2] = math.nan
+    with pytest.raises(posterity.Error, match="NaN"):
+        fit(make(), data=(x, y))
+
+
+def test_validation_keeps_the_best_epoch():
+    x, y = data()
+    posterior = make()
+    history = fit(posterior, data=(x, y), validation=(x, 2 - y), epochs=8, lr=0.05)  # it gets worse as it learns
+    assert history.best == 1 + min(range(8), key=history.column("validation").__getitem__)
+    nll = -float(posterity.predict(posterior, x, 15, generator()).log_prob(2 - y).mean())
+    assert nll == pytest.approx(min(history.column("validation")), rel=0.3)
+
+
+def test_a_share_can_be_held_out():
+    history = fit(make(), validation=0.25, epochs=2)
+    assert len(history.column("validation")) == 2
+    for share in (0.0, 1.5, 0.999):
+        with pytest.raises(posterity.Error):
+            fit(make(), validation=share)
+
+
+def test_callbacks_see_every_epoch(tmp_path):
+    seen = []
+    fit(make(), callbacks=[lambda record, posterior: seen.append(record["epoch"]), TensorBoard(tmp_path)])
+    assert seen == [1, 2, 3]
+    assert list(tmp_path.glob("events*"))
+
+
+def test_mixed_precision_and_a_compiled_loss():
+    for arguments in ({"precision": "bf16"}, {"compile": True}, {"clip": 1.0}):
+        posterior = posterity.IBNN(seeded(ConvNet), 2, seed=0)
+        x = torch.randn(32, 1, 6, 6, generator=generator())
+        history = fit(posterior, data=(x, (x.mean((1, 2, 3)) > 0).long()), epochs=6, lr=1e-2, beta=0.0, **arguments)
+        assert history[-1]["loss"] < history[0]["loss"]
+        assert {p.dtype for p in posterior.parameters()} == {torch.float32}
+
+
+def test_a_compiled_loss_is_the_same_loss():
+    plain, compiled = make(), make()
+    histories = [fit(plain), fit(compiled, compile=True)]
+    assert histories[0].column("loss") == pytest.approx(histories[1].column("loss"), rel=1e-4)
+
+
+def test_progress_shows_the_loss_and_its_terms(capsys):
+    fit(make(), progress=True)
+    shown = capsys.readouterr().err
+    assert all(word in shown for word in ("loss", "nll", "kl/N"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"epochs": -1},
+        {"epochs": 1.5},
+        {"optimizer": "nonsense"},
+        {"schedule": "nonsense"},
+        {"beta": "nonsense"},
+        {"precision": "int3"},
+        {"device": "abacus"},
+        {"data": (torch.zeros(4, 5), torch.zeros(3, dtype=torch.long))},
+        {"data": (torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))},
+        {"data": torch.zeros(4, 5)},
+        {"data": "file.csv"},
+    ],
+)
+def test_mistakes_get_a_sentence(arguments):
+    with pytest.raises(posterity.Error):
+        fit(make(), **arguments)
+
+
+def test_frozen_parameters_stay_and_nothing_to_train_is_an_error():
+    posterior = make()
+    for parameter in posterior.network.parameters():
+        parameter.requires_grad_(False)
+    before = posterior.network[0].weight.clone()
+    fit(posterior)
+    assert torch.equal(posterior.network[0].weight, before)
+    for parameter in posterior.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(posterity.Error, match="nothing to train"):
+        fit(posterior)
