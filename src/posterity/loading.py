@@ -81,7 +81,6 @@ class Batches:
             return
         rows = self.size or 0
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
-        order = None if order is None or self.device is None else order.to(self.device)
         starts = self._starts()
         for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
             if order is None:

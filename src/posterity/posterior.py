@@ -287,8 +287,9 @@ def count(value: int, name: str) -> int:
 
 def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard normal numbers of the type and device of `like`; the generator may live on another device."""
-    device = like.device if generator is None else generator.device
-    return torch.randn(shape, generator=generator, device=device, dtype=like.dtype).to(like.device)
+    if generator is None:
+        return torch.randn(shape, device=like.device, dtype=like.dtype)
+    return torch.randn(shape, generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
 
 
 def randperm(n: int, generator: torch.Generator | None = None) -> Tensor:

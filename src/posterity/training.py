@@ -60,7 +60,7 @@ def fit(
     size: int | None = None,
     device: str | torch.device = "auto",
     precision: str = "no",
-    compile: bool = False,
+    compile: bool | str = False,
     clip: float | None = None,
     validation: Any = None,
     checkpoint: str | Path | None = None,
@@ -89,7 +89,7 @@ def fit(
         size: N, for data without a length.
         device: "auto", or a torch device.
         precision: "no", "bf16" or "fp16": mixed precision.
-        compile: compile the loss.
+        compile: compile the loss, by torch's default backend or the one named.
         clip: largest norm of the gradient.
         validation: data, or the share of the training data to hold out; the parameters of the epoch with the lowest
             negative log-likelihood on it are kept.
@@ -160,7 +160,7 @@ class _Run:
         schedule_posterior: schedules.Spec | None,
         beta: schedules.Spec,
         total: int,
-        compile: bool,
+        compile: bool | str,
     ) -> None:
         self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
         self.beta = schedules.beta(beta)
@@ -172,7 +172,7 @@ class _Run:
         objective = _Objective(posterior, settings.size)
         self.objective = self.accelerator.prepare(objective) if self.accelerator.num_processes > 1 else objective
         if compile:
-            self.objective = torch.compile(self.objective)
+            self.objective = torch.compile(self.objective, backend="inductor" if compile is True else compile)
         self.count = 0
         self.sum = torch.zeros((), device=device)
         self.since, self.last_loss, self.last_divergence = 0, math.nan, 0.0

@@ -238,10 +238,10 @@ class IBNN(Posterior):
         k, s = self.components, self.samples
         stds = self.stds
         if self.assignment == "authors":
-            blocks = -(-rows * s // k)
+            blocks = (rows * s + k - 1) // k
             noise = randn((blocks, k, self.nodes), self.means, generator)
             return (self.means + stds * noise).flatten(0, 1)[: rows * s]
-        blocks = -(-rows // k)
+        blocks = (rows + k - 1) // k
         noise = randn((blocks, k, s, self.nodes), self.means, generator)
         means, stds = self._rolled(self.means, generator, stds)
         return (means.unsqueeze(1) + stds.unsqueeze(1) * noise).flatten(0, 1)[:rows].flatten(0, 1)
