@@ -1,6 +1,6 @@
 """The cost of iBNN's training step over MAP's at the same number of rows, and of 80 draws over 80 plain passes.
 
-    python -m benchmarks.training_step [results.json]
+python -m benchmarks.training_step [results.json]
 """
 
 import sys

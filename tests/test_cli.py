@@ -412,6 +412,13 @@ def test_images_in_folders(tmp_path, monkeypatch):
     assert "<b>" not in (tmp_path / "o" / "report.html").read_text()
 
 
+def test_a_missing_package_is_named_before_any_training(compared, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("compare", compared[0], "--target", "kind", "--out", tmp_path / "o", status=2)
+    assert "posterity[all]" in result.stderr
+    assert not (tmp_path / "o").exists()
+
+
 def test_numbers_that_json_lacks_become_null():
     assert plain({"a": [float("inf"), 1.0], "b": (float("nan"),)}) == {"a": [None, 1.0], "b": [None]}
 

@@ -48,6 +48,11 @@ def test_reliability_bins_agree_with_a_loop():
             assert float(found.accuracy[b]) == pytest.approx(np.mean([int(probs[i].argmax()) == y[i] for i in rows]))
 
 
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
+    share = evaluation.reliability(torch.tensor([[0.75, 0.25]], dtype=torch.float64), torch.tensor([0]), bins=4).share
+    assert share.tolist() == [0, 0, 1, 0]
+
+
 def test_interval_coverage_counts_targets_between_quantiles():
     prediction = GaussianPrediction(random(3, 60, 1), random(3, 60, 1, seed=1).exp())
     y = 2 * random(60, 1, seed=2)

@@ -191,6 +191,11 @@ def test_verdict_names_the_winner_and_admits_a_tie():
     assert "take them as equal" in sentences
 
 
+def test_a_coin_is_not_said_to_notice_anything():
+    methods = {"map": {"nll": 1.0, "auroc_outside": 0.5}, "ibnn": {"nll": 2.0, "auroc_outside": 0.3}}
+    assert "notices" not in " ".join(verdict(Comparison("t", "classification", methods)))
+
+
 def test_verdict_of_one_method_says_how_wrong_it_is():
     sentences = verdict(Comparison("t", "classification", {"map": {"error": 0.1, "ece": 0.02, "nll": 0.3}}))
     assert sentences == [

@@ -12,7 +12,7 @@ from posterity import datasets, evaluation
 from posterity.cli import options
 from posterity.cli.console import Output
 from posterity.cli.runs import judged
-from posterity.cli.tables import check_suffix, prediction_table, write_table
+from posterity.cli.tables import check_output, prediction_table, write_table
 from posterity.errors import Error
 from posterity.report import Comparison
 
@@ -43,7 +43,7 @@ def predict(
     built-in data, the test part is predicted.
     """
     output = Output(json)
-    check_suffix(out)
+    check_output(out)
     with output.working():
         posterior = _load(model, device)
         x, _ = _rows(data, posterior.preprocessing, seed, data_dir)

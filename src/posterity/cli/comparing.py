@@ -66,7 +66,8 @@ def demo(
     output.say(f"The whole report: {study.report}")
     output.say()
     output.say("Next, on a table of your own:  posterity compare my.csv --target COLUMN")
-    output.say("Predictions of a trained model:  posterity predict demo/models/ibnn digits --out predictions.csv")
+    model = next(reversed(result["methods"]))
+    output.say(f"Predictions of a trained model:  posterity predict demo/models/{model} digits --out predictions.csv")
     output.finish(result)
     study.raise_failures()
 

@@ -11,7 +11,7 @@ from posterity.cli import runs
 from posterity.cli.console import Output
 from posterity.cli.facts import facts
 from posterity.cli.folder import Folder, read, write
-from posterity.errors import Error
+from posterity.errors import Error, require
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
 
@@ -62,7 +62,10 @@ class Study:
     def run(self) -> dict[str, Any]:
         """Do it, and return what `metrics.json` holds."""
         started = time.perf_counter()
+        # What the report needs must not be found missing after hours of training.
+        require("matplotlib")
         with self.output.working():
+            self.output.step(f"Reading {self.settings.data} …")
             first = self._load(self.seeds[0])
             self.folder = Folder(self.path, self.settings.arguments())
             records = self._records()
@@ -71,6 +74,7 @@ class Study:
             seconds = time.perf_counter() - started
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
             write(self.path / "metrics.json", result)
+            self.output.step("Writing the report …")
             comparison = self._comparison(first, records, result)
             report.write(comparison, self.report)
         self.output.scores(comparison)

@@ -13,10 +13,13 @@ MOST_CLASSES = 20
 PARQUET = (".parquet", ".pq")
 
 
-def check_suffix(path: Path) -> None:
-    """Refuse a file that is neither CSV nor Parquet, before any work is done."""
+def check_output(path: Path) -> None:
+    """Refuse what could not be written in the end, before any work is done."""
     if path.suffix.lower() not in (".csv", *PARQUET):
         raise Error(f"{path} must end in .csv or .parquet.")
+    require("pandas")
+    if path.suffix.lower() in PARQUET:
+        require("pyarrow")
 
 
 def prediction_table(prediction: Any, preprocessing: Any, data: str) -> Any:

@@ -22,7 +22,7 @@ def verdict(comparison: Comparison) -> list[str]:
         who = "It also" if by_accuracy == by_nll else by_accuracy
         sentences.append(f"{who} {what} ({SCORES[accuracy].label} {comparison.written(by_accuracy, accuracy)}).")
     by_outside = _winner(comparison, "auroc_outside")
-    if by_outside is not None:
+    if by_outside is not None and (comparison.value(by_outside, "auroc_outside") or 0) > 0.5:
         sentences.append(
             f"{by_outside} notices {comparison.outside} best (AUROC {comparison.written(by_outside, 'auroc_outside')})."
         )

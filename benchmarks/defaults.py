@@ -1,0 +1,192 @@
+"""The evidence behind IBNN's defaults, and how they compare with MAP's.
+
+    python -m benchmarks.defaults choose --out FILE     settings against each other on validation splits
+    python -m benchmarks.defaults confirm --out FILE    the defaults against MAP, on the test splits
+    python -m benchmarks.defaults show FILE
+
+Nothing of a test split is seen by `choose`: a tenth of each training part is held out. Runs that FILE holds already
+are not repeated, so a stopped command goes on where it was.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+UCI = ("uci/boston", "uci/concrete", "uci/energy", "uci/naval", "uci/protein", "uci/wine-red")
+SETS = ("digits", "fashion-mnist", *UCI)
+EPOCHS = {"fashion-mnist": 5}
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Train and score one setting on one split."""
+    import torch
+
+    import posterity
+    from posterity import datasets, evaluation
+    from posterity.cli import runs
+
+    torch.set_num_threads(1)
+    data = datasets.load(job["data"], seed=job["seed"], download=False)
+    (x, y), (x_test, y_test) = data.train, data.test
+    if job["part"] == "validation":
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(job["seed"]))
+        held, kept = order[: len(x) // 10], order[len(x) // 10 :]
+        (x, y), (x_test, y_test) = (x[kept], y[kept]), (x[held], y[held])
+    arguments = dict(job["arguments"])
+    fit = {"epochs": EPOCHS.get(job["data"]), **arguments.pop("fit", {})}
+    method = posterity.methods()[arguments.pop("method")]
+    posterior = method(runs.network(data, job["seed"]), seed=job["seed"], **arguments)
+    likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
+    history = posterity.fit(posterior, (x, y), likelihood, seed=job["seed"], progress=False, device="cpu", **fit)
+    prediction, truth = runs.judged(posterior, x_test, y_test, data.preprocessing, None, job["seed"])
+    outside, _ = runs.judged(posterior, data.outside[:2000], None, data.preprocessing, None, job["seed"])
+    return evaluation.score(prediction, truth) | {
+        "seconds": history.seconds,
+        "beta": history[-1]["beta"],
+        "inside": float(prediction.epistemic.double().mean()),
+        "outside": float(outside.epistemic.double().mean()),
+    }
+
+
+def attempt(job: dict[str, Any]) -> dict[str, Any]:
+    started = time.time()
+    try:
+        return job | {"scores": run(job), "wall": time.time() - started}
+    except Exception as error:
+        return job | {"failed": f"{type(error).__name__}: {error}"}
+
+
+def _ibnn(rate: float = 1e-2, **arguments: Any) -> dict[str, Any]:
+    return {
+        "method": "ibnn",
+        "init_std": 0.3,
+        "prior_std": 0.3,
+        "kl": "bound",
+        **arguments,
+        "fit": {"lr_posterior": rate},
+    }
+
+
+CHOICES: list[dict[str, Any]] = [
+    {"method": "map"},
+    *(
+        _ibnn(rate, kl=kl, init_std=spread, prior_std=prior)
+        for kl in ("bound", "mixture_mean")
+        for spread, prior in ((0.1, 0.1), (0.3, 0.3), (0.5, 0.3))
+        for rate in (1e-3, 1e-2)
+    ),
+    *(_ibnn(kl=kl) for kl in ("mean_of_kls", "monte_carlo")),
+    *(_ibnn(gamma=gamma) for gamma in (0.3, 1.0, 4.0)),
+    _ibnn(components=4),
+    _ibnn(samples=2),
+    _ibnn(rate=3e-2),
+    _ibnn(prior_std=1.0),
+    _ibnn(init_std=0.75, prior_std=0.75),
+    _ibnn(kl="mixture_mean", init_std=0.3, prior_std=0.1),
+]
+
+
+def jobs(command: str, sets: list[str], seeds: int, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    part = "validation" if command == "choose" else "test"
+    settings = choices if command == "choose" else [{"method": "map"}, {"method": "ibnn"}]
+    heavy = ("fashion-mnist", "uci/protein", "uci/naval")
+    ordered = sorted(sets, key=lambda name: name not in heavy)
+    return [
+        {"part": part, "data": name, "seed": seed, "arguments": arguments}
+        for name in ordered
+        for arguments in settings
+        for seed in range(seeds)
+    ]
+
+
+def key(record: dict[str, Any]) -> str:
+    return json.dumps([record["part"], record["data"], record["seed"], record["arguments"]], sort_keys=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def show(records: list[dict[str, Any]]) -> None:
+    """For each setting and data set: error and log-likelihood beside MAP's, and epistemic outside over inside."""
+    groups: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    for record in records:
+        if "scores" in record:
+            label = json.dumps(record["arguments"])
+            groups.setdefault(label, {}).setdefault(record["data"], {})[record["seed"]] = record["scores"]
+        else:
+            print("failed:", record)
+    base = next((v for label, v in groups.items() if json.loads(label)["method"] == "map"), {})
+    for label, sets in groups.items():
+        print(label)
+        better = 0
+        for name, seeds in sorted(sets.items()):
+            common = sorted(set(seeds) & set(base.get(name, {})))
+            if not common:
+                continue
+            score = "error" if "error" in seeds[common[0]] else "rmse"
+            errors = [(seeds[s][score], base[name][s][score]) for s in common]
+            gaps = [seeds[s]["nll"] - base[name][s]["nll"] for s in common]
+            mean = [statistics.fmean(column) for column in zip(*errors, strict=True)]
+            difference = [a - b for a, b in errors]
+            two = 2 * statistics.stdev(difference) / len(common) ** 0.5 if len(common) > 1 else float("nan")
+            inside = statistics.fmean(seeds[s]["inside"] for s in common)
+            outside = statistics.fmean(seeds[s]["outside"] for s in common)
+            nll = statistics.fmean(seeds[s]["nll"] for s in common)
+            seconds = statistics.fmean(seeds[s]["seconds"] for s in common)
+            better += statistics.fmean(gaps) < 0
+            print(
+                f"   {name:<14} n={len(common)} {score} {mean[0]:.4g} / {mean[1]:.4g} = {mean[0] / mean[1]:.3f} "
+                f"(2 s.e. of the difference: {two / mean[1]:.3f})  nll {nll:+.3f} "
+                f"({statistics.fmean(gaps):+.3f})  outside/inside {outside / max(inside, 1e-12):.1f}  {seconds:.0f} s"
+            )
+        print(f"   lower nll than MAP on {better} of {len(sets)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("choose", "confirm", "show"))
+    parser.add_argument("file", nargs="?")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--minutes", type=float, default=1e5, help="start no run after this long")
+    parser.add_argument(
+        "--settings", type=Path, help="a file of settings, one JSON object a line, in place of the grid"
+    )
+    options = parser.parse_args()
+    if options.command == "show":
+        show(read(Path(options.file)))
+        return
+    choices = read(options.settings) if options.settings else CHOICES
+    seeds = options.seeds or (2 if options.command == "choose" else 5)
+    done = {key(record) for record in read(options.out)}
+    wanted = [job for job in jobs(options.command, options.sets.split(","), seeds, choices) if key(job) not in done]
+    deadline = time.time() + 60 * options.minutes
+    print(f"{len(wanted)} runs to do, {len(done)} done before", file=sys.stderr)
+    with multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=None) as pool:
+        results = pool.imap_unordered(attempt, (job for job in wanted), chunksize=1)
+        for index in range(len(wanted)):
+            left = deadline - time.time()
+            try:
+                record = results.next(timeout=max(1.0, left))
+            except multiprocessing.TimeoutError:
+                print("out of time; run it again to go on", file=sys.stderr)
+                pool.terminate()
+                return
+            with options.out.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(f"{index + 1}/{len(wanted)} {record['data']} {record.get('failed', '')}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
