@@ -4,8 +4,9 @@ import os
 
 import pytest
 import torch
-from common import CASES, generator, seeded
 from torch import Tensor, nn
+
+from common import CASES, generator, seeded
 
 torch.set_num_threads(1)
 

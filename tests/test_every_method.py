@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
-from common import ConvNet, generator, mlp, seeded
 from safetensors.torch import load, save
 from torch import nn
 
 import posterity
+from common import ConvNet, generator, mlp, seeded
 
 METHODS = posterity.methods()
 N = 6

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from common import generator
 from torch.nn import functional as F
 
 import posterity
+from common import generator
 
 S, B, C = 3, 6, 4
 

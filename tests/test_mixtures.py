@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from common import generator
 
+from common import generator
 from posterity import mixtures
 
 

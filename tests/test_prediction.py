@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from common import generator, mlp, seeded
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import posterity
+from common import generator, mlp, seeded
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction
 
 N, B = 5, 8
@@ -144,7 +144,9 @@ def test_predict_says_what_is_wrong():
 
 def test_outputs_without_a_class_axis_name_the_other_likelihoods():
     with pytest.raises(posterity.Error, match="Bernoulli"):
-        posterity.predict(posterity.MAP(torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))), torch.ones(4, 3))
+        posterity.predict(
+            posterity.MAP(torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))), torch.ones(4, 3)
+        )
 
 
 def test_memory_does_not_grow_with_the_draws():

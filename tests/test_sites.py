@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from common import generator, seeded
 from torch import nn
 
 import posterity
+from common import generator, seeded
 
 
 class SequenceFirst(nn.Module):

@@ -10,11 +10,11 @@ import time
 
 import pytest
 import torch
-from common import ConvNet, generator, mlp, seeded
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import posterity
+from common import ConvNet, generator, mlp, seeded
 from posterity import checkpoints, schedules
 from posterity.loading import Batches, default_batch_size
 from posterity.training import TensorBoard
@@ -30,7 +30,9 @@ def make() -> posterity.IBNN:
 
 
 def fit(posterior: posterity.Posterior, **arguments):
-    return posterity.fit(posterior, arguments.pop("data", data()), **{"epochs": 3, "seed": 0, "progress": False} | arguments)
+    return posterity.fit(
+        posterior, arguments.pop("data", data()), **{"epochs": 3, "seed": 0, "progress": False} | arguments
+    )
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
@@ -61,7 +63,7 @@ def test_without_a_seed_the_global_generator_decides():
 
 
 def test_history_has_one_record_an_epoch_with_both_terms():
-    posterior = make()
+    posterior = posterity.IBNN(seeded(mlp), 3, gamma=0.0, seed=0)
     history = fit(posterior, epochs=4)
     assert history.column("epoch") == [1, 2, 3, 4]
     for record in history:
@@ -237,7 +239,8 @@ SCRIPT = """
     import sys, torch, posterity
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    posterior = posterity.IBNN(torch.nn.Sequential(torch.nn.Linear(5, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3)), 3, seed=0)
+    network = torch.nn.Sequential(torch.nn.Linear(5, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+    posterior = posterity.IBNN(network, 3, seed=0)
     x = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
     posterity.fit(posterior, (x, (x[:, 0] > 0).long()), epochs=12, batch_size=8, seed=0, checkpoint=sys.argv[1],
                   checkpoint_every=0.0, progress=False)
@@ -309,7 +312,7 @@ def test_a_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_checkpoin
             return super().loss(*args, **kwargs) * (math.nan if self.steps == 6 else 1.0)
 
     posterior = Breaking(seeded(mlp), 3, seed=0)
-    with pytest.raises(posterity.Error, match="step 5 .*likely cause"):
+    with pytest.raises(posterity.Error, match=r"step 5 .*likely cause"):
         fit(posterior, batch_size=8, checkpoint=tmp_path, checkpoint_every=0.0)
     assert checkpoints.read(tmp_path).progress["count"] == 5
     assert all(bool(p.isfinite().all()) for p in posterior.parameters())

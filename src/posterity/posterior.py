@@ -59,6 +59,8 @@ class Posterior(nn.Module):
 
     #: Functions that `predict` draws where it is not told how many.
     draws: int = 100
+    #: `lr_posterior` over `lr`, where only the latter is given.
+    relative_rate: float = 1.0
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
 

@@ -90,7 +90,7 @@ class CategoricalPrediction(Prediction):
             draws += len(outputs)
         if log_sum is None or aleatoric is None:
             raise Error("A prediction needs at least one draw.")
-        return cls(F.log_softmax(log_sum, dim=1), aleatoric / draws)
+        return cls(log_sum - math.log(draws), aleatoric / draws)
 
     @classmethod
     def join(cls, predictions: Sequence["CategoricalPrediction"]) -> "CategoricalPrediction":

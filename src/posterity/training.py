@@ -77,7 +77,8 @@ def fit(
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
         lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
-        lr_posterior: that of the variational parameters, per component; by default `lr`.
+        lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
+            (10 for IBNN).
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), or "sgd" (Nesterov momentum 0.9).
         schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
@@ -333,7 +334,7 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     noise = {id(p): p for p in posterior.likelihood.parameters()}
     rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise and p.requires_grad]
     factor = posterior.rate if settings.optimizer == "sgd" else 1.0
-    lr_posterior = settings.lr if settings.lr_posterior is None else settings.lr_posterior
+    lr_posterior = settings.lr * posterior.relative_rate if settings.lr_posterior is None else settings.lr_posterior
     groups = [
         {"params": rest, "lr": settings.lr, "weight_decay": settings.weight_decay, "posterior": False},
         {"params": list(noise.values()), "lr": NOISE_RATE * settings.lr, "weight_decay": 0.0, "posterior": False},
