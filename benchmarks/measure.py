@@ -1,5 +1,7 @@
 """Alternating measurements of contenders in one process: ratios with their spread, and where they were taken."""
 
+import contextlib
+import ctypes
 import json
 import platform
 import statistics
@@ -14,18 +16,26 @@ import torch
 import posterity
 
 
+def keep_memory() -> None:
+    """Let the C allocator keep what is freed: fresh pages cost as much as arithmetic, and differ from run to run."""
+    with contextlib.suppress(OSError, AttributeError):
+        c = ctypes.CDLL("libc.so.6")
+        for option, value in ((-1, 2**31 - 1), (-3, 2**30), (-2, 2**28)):  # trim, mmap threshold, top pad
+            c.mallopt(option, value)
+
+
 def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Seconds per call of each contender, one number a round; they take turns within a round."""
+    """Processor seconds per call of each contender, one number a round; they take turns within a round."""
     for run in contenders.values():
         for _ in range(3):
             run()
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(calls):
                 run()
-            seconds[name].append((time.perf_counter() - start) / calls)
+            seconds[name].append((time.process_time() - start) / calls)
     return seconds
 
 

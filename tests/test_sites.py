@@ -157,3 +157,27 @@ def test_inputs_whose_rows_disagree_are_an_error():
 
     with pytest.raises(posterity.Error, match="rows"):
         posterity.IBNN(seeded(Two))((torch.randn(4, 3), torch.randn(5, 3)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv2d(1, 3, 3), (1, 6, 6)),
+        (nn.Conv1d(1, 2, 3, bias=False), (1, 7)),
+        (nn.ConvTranspose2d(1, 2, 3), (1, 4, 4)),
+        (nn.Linear(1, 4), (1,)),
+        (nn.Linear(1, 4), (3, 1)),
+    ],
+    ids=str,
+)
+def test_gradients_at_a_single_input_feature_are_those_of_the_plain_product(layer, shape):
+    network = nn.Sequential(layer.double())
+    posterior = posterity.IBNN(network, 2, seed=0)
+    x = torch.randn(5, *shape, dtype=torch.float64, generator=generator(1))
+    posterior(x, generator(2)).tanh().square().sum().backward()
+    found = [p.grad.clone() for p in posterior.parameters()]
+    posterior.zero_grad()
+    noise = posterior._training_noise(5, generator(2)).view(5, *[1] * len(shape))
+    network(x * noise).tanh().square().sum().backward()
+    for a, b in zip(found, (p.grad for p in posterior.parameters()), strict=True):
+        torch.testing.assert_close(a, b)

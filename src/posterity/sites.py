@@ -96,8 +96,9 @@ class Site:
     """Noise at one layer: `z ∘ input`, `s ∘ output` and `z_b · bias`, each where it is wanted.
 
     Noise is either one vector `[features]` for every row (a drawn function) or `[rows, features]` (training).
-    A layer with a single input feature is linear in it, so its noise is applied behind the layer: then autograd
-    has no gradient of the input to compute, which for a first layer is more than half of a training step.
+    A layer with a single input feature is linear in it. For a drawn function the noise is then applied behind the
+    layer, which is computed once for all draws; in training the gradient of the noise is read off the layer's output,
+    because a gradient of the input would be more than half of a LeNet's step.
     """
 
     def __init__(self, name: str, layer: nn.Module, kinds: tuple[str, ...]) -> None:
@@ -109,7 +110,7 @@ class Site:
         counts = {"input": getattr(layer, facts.inputs), "output": getattr(layer, facts.outputs), "bias": 1}
         has_bias = getattr(layer, "bias", None) is not None
         self.sizes = {kind: counts[kind] for kind in kinds if kind != "bias" or has_bias}
-        self.behind = counts["input"] == 1
+        self.single = counts["input"] == 1
         self.layout: Layout | None = None
         self.noise: dict[str, Tensor] | None = None
         self.seen: list[tuple[int, ...]] | None = None
@@ -130,21 +131,28 @@ class Site:
         """Pre-hook: multiply the input."""
         if self.seen is not None:
             self.seen.append(tuple((args[0] if args else kwargs["input"]).shape))
-        if self.noise is None or "input" not in self.noise or self.behind:
+        if self.noise is None or "input" not in self.noise:
             return None
+        noise = self.noise["input"]
+        if self.single:
+            if noise.dim() == 1:
+                return None
+            noise = noise.detach()
         if args:
-            return (args[0] * self._spread(self.noise["input"], args[0]), *args[1:]), kwargs
-        return args, {**kwargs, "input": kwargs["input"] * self._spread(self.noise["input"], kwargs["input"])}
+            return (args[0] * self._spread(noise, args[0]), *args[1:]), kwargs
+        return args, {**kwargs, "input": kwargs["input"] * self._spread(noise, kwargs["input"])}
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor | None:
         """Hook: multiply the bias and the output, and the input of a layer that has only one feature."""
         if self.noise is None:
             return None
-        bias, shift = getattr(layer, "bias", None), None
-        if self.behind and "input" in self.noise:
+        bias = getattr(layer, "bias", None)
+        if self.single and "input" in self.noise:
             z = self._spread(self.noise["input"], result)
-            shift = None if bias is None else (1 - z) * self._spread(bias, result)
-            result = result * z if shift is None else torch.addcmul(shift, result, z)
+            if self.noise["input"].dim() > 1:
+                result = _Tap.apply(result, z, None if bias is None else self._spread(bias.detach(), result))
+            else:
+                result = result * z if bias is None else torch.addcmul((1 - z) * self._spread(bias, result), result, z)
         if "bias" in self.noise and bias is not None:
             result = result + (self._spread(self.noise["bias"], result) - 1) * self._spread(bias, result)
         if "output" in self.noise:
@@ -173,6 +181,24 @@ class Site:
         shape = [1] * values.dim()
         shape[rows], shape[axis] = noise.shape
         return (noise if rows < axis else noise.T).reshape(shape)
+
+
+class _Tap(torch.autograd.Function):
+    """The identity on y = z · u + b, with the gradient of z: ⟨g, u⟩ = ⟨g, y − b⟩ / z."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(y, z, bias)
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+        y, z, bias = ctx.saved_tensors
+        inner = (g * y).sum_to_size(z.shape)
+        if bias is not None:
+            behind = tuple(range(1 - bias.dim(), 0))
+            inner = inner - ((g.sum(behind, keepdim=True) if behind else g) * bias).sum_to_size(z.shape)
+        return g, inner / torch.where(z.abs() < 1e-6, 1e-6, z), None
 
 
 class Sites:

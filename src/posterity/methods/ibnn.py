@@ -243,24 +243,20 @@ class IBNN(Posterior):
     def _training_noise(self, rows: int, generator: torch.Generator | None) -> Tensor:
         """Noise `[rows · samples, nodes]`, the samples of a row side by side, without gathering the parameters."""
         k, s = self.components, self.samples
-        stds = self.stds
         if self.assignment == "authors":
-            blocks = (rows * s + k - 1) // k
-            noise = randn((blocks, k, self.nodes), self.means, generator)
-            return (self.means + stds * noise).flatten(0, 1)[: rows * s]
-        blocks = (rows + k - 1) // k
-        noise = randn((blocks, k, s, self.nodes), self.means, generator)
-        means, stds = self._rolled(self.means, generator, stds)
-        return (means.unsqueeze(1) + stds.unsqueeze(1) * noise).flatten(0, 1)[:rows].flatten(0, 1)
+            noise = randn(((rows * s + k - 1) // k, k, self.nodes), self.means, generator)
+            return (self.means + self.stds * noise).flatten(0, 1)[: rows * s]
+        noise = randn(((rows + k - 1) // k, k, s, self.nodes), self.means, generator)
+        z = (self.means.unsqueeze(1) + self.stds.unsqueeze(1) * noise).flatten(0, 1)
+        return self._rolled(z, generator)[:rows].flatten(0, 1)
 
-    def _rolled(self, means: Tensor, generator: torch.Generator | None, stds: Tensor) -> tuple[Tensor, Tensor]:
+    def _rolled(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
         """Start at another component each time, so that rows that K does not divide favour none of them."""
         device = None if generator is None else generator.device
         layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
         first = torch.randint(self.components, (len(layers),), generator=generator, device=device).tolist()
-        pairs = zip(means.split(layers, 1), stds.split(layers, 1), first, strict=True)
-        rolled = [(torch.roll(m, f, 0), torch.roll(d, f, 0)) for m, d, f in pairs]
-        return torch.cat([m for m, _ in rolled], 1), torch.cat([d for _, d in rolled], 1)
+        rolled = [torch.roll(part, start, 0) for part, start in zip(z.split(layers, -1), first, strict=True)]
+        return torch.cat(rolled, -1) if self.per_layer else rolled[0]
 
     def _spread(self, n: int, generator: torch.Generator | None) -> Tensor:
         """n component indices, each as often as the others or once more."""
