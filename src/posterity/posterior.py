@@ -180,11 +180,17 @@ class Functions(nn.Module):
 
     def forward(self, x: Any) -> Tensor:
         """The outputs of all functions, `[n, batch, ...]`."""
+        return _cat([_cat(list(self.stream(part))) for part in self.parts(x)], axis=1)
+
+    def parts(self, x: Any) -> Iterator[Any]:
+        """x in parts of as many rows as all functions can take together."""
         rows = inputs.rows(x)
         if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
-            return _cat(list(self.stream(x)))
+            yield x
+            return
         step = max(1, self._at_once(x) // self.count)
-        return torch.cat([_cat(list(self.stream(inputs.between(x, i, i + step)))) for i in range(0, rows, step)], dim=1)
+        for start in range(0, rows, step):
+            yield inputs.between(x, start, start + step)
 
     def stream(self, x: Any) -> Iterator[Tensor]:
         """The same outputs, some functions at a time: `[some, batch, ...]`, so that memory does not grow with n."""
@@ -257,8 +263,8 @@ class Functions(nn.Module):
         )
 
 
-def _cat(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
 
 
 def _twin(network: nn.Module) -> nn.Module:

@@ -260,10 +260,10 @@ def predict(
     make = kind(posterior.likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
-    for x in loading.input_batches(data, batch_size or max(1, 16_384 // len(functions)), like.device):
+    for x in loading.input_batches(data, batch_size or 1024, like.device):
         loading.check_finite(x)
         x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        parts.append(make.gather(functions.stream(x), posterior.likelihood).to(home))
+        parts += [make.gather(functions.stream(part), posterior.likelihood).to(home) for part in functions.parts(x)]
     if not parts:
         raise Error("There is nothing to predict: the data have no rows.")
     return make.join(parts)
