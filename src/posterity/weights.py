@@ -1,0 +1,93 @@
+"""Methods that draw the weights: a network's parameters as one flat vector, and what such methods share."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.posterior import Description, Entry, Functions, Posterior, count
+
+
+class Weights:
+    """The drawable parameters of a network as one flat vector of `size` numbers; a tied parameter stands in it once.
+
+    Every parameter of floating point is drawable. `names` are those under which a draw replaces them: the tie is kept
+    because the network is called with ties.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        lazy = [n for n, p in network.named_parameters() if isinstance(p, nn.UninitializedParameter)]
+        if lazy:
+            raise Error(f"The lazy parameter {lazy[0]!r} has no size yet: run the network once on an example first.")
+        chosen = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
+        if not chosen:
+            raise Error("The network has no parameters to be uncertain about.")
+        self.shapes = {name: p.shape for name, p in chosen.items()}
+        self.sizes = [shape.numel() for shape in self.shapes.values()]
+        self.size = sum(self.sizes)
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names, in the order of the flat vector."""
+        return list(self.shapes)
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """`[..., size]` as parameters by name, each `[..., *shape]`: views, not copies."""
+        parts = flat.split(self.sizes, dim=-1)
+        return {
+            name: part.unflatten(-1, shape) if len(shape) else part.squeeze(-1)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def join(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The flat vector `[size]` of parameters by name."""
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.shapes])
+
+
+class WeightPosterior(Posterior):
+    """A posterior over all weights at once: a method gives `sample` and `divergence`, and the rest is here.
+
+    The given network is a template: a copy is kept, whose own parameters are frozen and replaced in every call. Its
+    buffers (batch statistics) are the copy's own.
+    """
+
+    def __init__(self, network: nn.Module, *, samples: int = 1, output: str | int | None = None) -> None:
+        super().__init__(network, samples=samples, output=output)
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.weights = Weights(self.network)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """n draws of all weights, `[n, weights]`; gradients flow."""
+        raise NotImplementedError
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs under `samples` fresh draws of the weights, each for the whole batch, `[samples, batch, ...]`."""
+        return torch.stack([self.call(x, draw) for draw in self.sample(self.samples, generator)])
+
+    def call(self, x: Any, flat: Tensor) -> Tensor:
+        """The network's output under one draw `[weights]`, `[batch, ...]`."""
+        return inputs.output(inputs.call(self.network, x, self.weights.split(flat)), self.output)
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
+        """n functions, each with its own weights."""
+        with torch.no_grad():
+            weights = self.weights.split(self.sample(count(n, "n"), generator))
+        return Functions(self.network, n, weights=weights, output=self.output)
+
+    def describe(self) -> Description:
+        """Every parameter is drawn; buffers are not."""
+        drawn = [Entry(n, str(tuple(s)), True, "drawn with all other weights") for n, s in self.weights.shapes.items()]
+        whole = [
+            Entry(name, str(tuple(p.shape)), False, "holds no floating-point numbers")
+            for name, p in self.network.named_parameters()
+            if name not in self.weights.shapes
+        ]
+        kept = [
+            Entry(name, str(tuple(b.shape)), False, "a buffer: kept as the network keeps it")
+            for name, b in self.network.named_buffers()
+        ]
+        return Description(drawn + whole + kept)
