@@ -279,10 +279,33 @@ def _written(folder) -> float:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
+def test_control_c_saves_and_says_how_to_go_on(tmp_path):
+    class Interrupted(posterity.IBNN):
+        steps = 0
+
+        def loss(self, *args, **kwargs):
+            self.steps += 1
+            if self.steps == 7:
+                signal.raise_signal(signal.SIGINT)
+            return super().loss(*args, **kwargs)
+
+    handler = signal.getsignal(signal.SIGINT)
+    whole = make()
+    fit(whole, batch_size=8)
+    with pytest.raises(KeyboardInterrupt, match="goes on"):
+        fit(Interrupted(seeded(mlp), 3, seed=0), batch_size=8, checkpoint=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert checkpoints.read(tmp_path).progress["count"] == 7
+    resumed = make()
+    fit(resumed, batch_size=8, checkpoint=tmp_path)
+    assert same(whole, resumed)
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     fit(make(), checkpoint=tmp_path)
-    with pytest.raises(posterity.Error, match="lr"):
-        fit(make(), checkpoint=tmp_path, lr=0.5)
+    for other in ({"lr": 0.5}, {"beta": 0.5}, {"schedule": "constant"}, {"epochs": 4}, {"seed": 1}):
+        with pytest.raises(posterity.Error, match=next(iter(other))):
+            fit(make(), checkpoint=tmp_path, **other)
     with pytest.raises(posterity.Error, match="belong"):
         fit(posterity.MAP(seeded(mlp)), checkpoint=tmp_path)
 
@@ -376,6 +399,7 @@ def test_progress_shows_the_loss_and_its_terms(capsys):
     [
         {"epochs": -1},
         {"epochs": 1.5},
+        {"seed": -1},
         {"optimizer": "nonsense"},
         {"schedule": "nonsense"},
         {"beta": "nonsense"},

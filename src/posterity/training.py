@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +40,9 @@ class Settings:
     optimizer: str
     precision: str
     clip: float | None
+    schedule: str
+    schedule_posterior: str
+    beta: str
     seed: int
     size: int
 
@@ -118,21 +123,25 @@ def fit(
     if not isinstance(epochs, int) or epochs < 0:
         raise Error(f"epochs must be a whole number of at least 0; got {epochs!r}.")
     lr = ({"sgd": 0.05}.get(optimizer, 1e-3)) if lr is None else lr
-    settings = Settings(epochs, batch_size, lr, lr_posterior, weight_decay, optimizer, precision, clip, seed, n)
+    settings = Settings(
+        epochs, batch_size, lr, lr_posterior, weight_decay, optimizer, precision, clip,
+        _name(schedule), _name(schedule_posterior), _name(beta), seed, n,
+    )  # fmt: skip
     run = _Run(posterior, settings, where, schedule, schedule_posterior, beta, epochs * steps_an_epoch, compile)
     history, start, best = History(), 0, None
     if found is not None:
         history, start, best = run.restore(found, settings)
     saver = checkpoints.Saver(checkpoint, checkpoint_every, dataclasses.asdict(settings))
     shown = sys.stderr.isatty() if progress is None else progress
-    with _own_generators(where), _bar(epochs * steps_an_epoch, start, shown) as bar:
+    with _own_generators(where), _bar(epochs * steps_an_epoch, start, shown) as bar, _Stop(checkpoint) as stop:
         for epoch in range(start // max(1, steps_an_epoch), epochs):
             began, skip = time.perf_counter(), max(0, start - epoch * steps_an_epoch)
             run.posterior.train()
             for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip):
                 run.step(batch)
                 bar.update(run.postfix())
-                saver.maybe(lambda: run.state(history, best))  # noqa: B023
+                saver.maybe(lambda: run.state(history, best), force=stop.asked)  # noqa: B023
+                stop.now()
             record = run.record(epoch + 1, time.perf_counter() - began)
             if validation is not None:
                 record["validation"] = run.validate(validation)
@@ -381,7 +390,16 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def _seed(seed: int | None) -> int:
-    return int(torch.randint(2**62, ())) if seed is None else int(seed)
+    if seed is None:
+        return int(torch.randint(2**62, ()))
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise Error(f"seed must be a whole number of at least 0; got {seed!r}.")
+    return seed
+
+
+def _name(spec: schedules.Spec | None) -> str:
+    """What a checkpoint remembers of a schedule."""
+    return getattr(spec, "__qualname__", type(spec).__name__) if callable(spec) else repr(spec)
 
 
 def _held_out(data: Any, share: float, seed: int) -> tuple[Any, Any]:
@@ -408,6 +426,35 @@ def _own_generators(device: torch.device) -> Iterator[None]:
     """Leave the global generators as they were found."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
+
+
+class _Stop:
+    """Ctrl-C with a checkpoint folder: the step under way is finished and saved first. A second one stops at once."""
+
+    def __init__(self, checkpoint: str | Path | None) -> None:
+        self.folder, self.asked = checkpoint, False
+        self.active = checkpoint is not None and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> "_Stop":
+        if self.active:
+            self.before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def now(self) -> None:
+        """Stop here, if asked to; all is saved."""
+        if self.asked:
+            raise KeyboardInterrupt(
+                f"Training was stopped and saved in {self.folder}: the same call goes on from there."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self.active:
+            signal.signal(signal.SIGINT, self.before)
 
 
 class _bar:
