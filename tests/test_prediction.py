@@ -156,3 +156,33 @@ def test_memory_does_not_grow_with_the_draws():
     sizes = [len(part) for part in functions.stream(torch.randn(16, 5))]
     assert sum(sizes) == 500
     assert max(sizes) == 4
+
+
+def test_rescaling_keeps_the_digits_of_a_large_offset():
+    p = GaussianPrediction(torch.zeros(1, 3, 1), torch.ones(1, 3, 1)).rescale(1.7e9, 60.0)
+    low, high = p.interval(0.9)
+    torch.testing.assert_close(high - low, torch.full((3, 1), 2 * 60 * 1.6448536269514722, dtype=torch.float64))
+
+
+def test_the_likelihoods_ignored_label_is_the_predictions():
+    posterior = posterity.MAP(seeded(mlp))
+    posterior.likelihood = posterity.Categorical(ignore=255)
+    x, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 255, 255, 255])
+    prediction = posterity.predict(posterior, x)
+    torch.testing.assert_close(prediction.log_prob(y)[3:], torch.zeros(3))
+    scores = posterity.evaluation.score(prediction, y)
+    seen = posterity.evaluation.score(posterity.predict(posterior, x[:3]), y[:3])
+    assert scores == pytest.approx(seen)
+
+
+def test_a_std_for_each_output_follows_the_output_axis():
+    y, out = torch.randn(4, 2, 2), torch.randn(3, 4, 2, 2)
+    expected = torch.distributions.Normal(out, torch.tensor([0.1, 3.0])[:, None]).log_prob(y).sum((2, 3))
+    torch.testing.assert_close(posterity.Gaussian(std=[0.1, 3.0]).log_prob(out, y), expected)
+
+
+def test_a_dataset_does_not_move_the_global_generator():
+    state = torch.get_rng_state()
+    posterity.predict(posterior(), TensorDataset(torch.ones(9, 5)), 3, generator())
+    posterity.predict(posterior(), DataLoader(TensorDataset(torch.ones(9, 5)), 4), 3, generator())
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,7 +1,10 @@
 """Rows are found, not guessed: whatever a network does with its batch axis, row i gets the noise of row i."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import posterity
@@ -181,3 +184,165 @@ def test_gradients_at_a_single_input_feature_are_those_of_the_plain_product(laye
     network(x * noise).tanh().square().sum().backward()
     for a, b in zip(found, (p.grad for p in posterior.parameters()), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_recurrent_layers_inputs_carry_one_noise_for_all_time_steps(make, batch_first):
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = make(3, 4, num_layers=2, bidirectional=True, batch_first=batch_first)
+
+        def forward(self, x):
+            x = x if batch_first else x.transpose(0, 1)
+            out = self.layer(x)[0]
+            return out if batch_first else out.transpose(0, 1)
+
+    network = seeded(Recurrent)
+    posterior = posterity.IBNN(network, 2, seed=0)
+    x = torch.randn(4, 5, 3, generator=generator())
+    functions = posterior.draw(3, generator())
+    for z, out in zip(functions.noise, functions(x), strict=True):
+        torch.testing.assert_close(out, network(x * z))
+    noise = posterior._training_noise(4, generator(2))
+    torch.testing.assert_close(posterior(x, generator(2))[0], network(x * noise[:, None]))
+    uncertain = posterior.describe().uncertain
+    assert {"layer", "layer.weight_ih_l0", "layer.weight_ih_l0_reverse"} == set(uncertain)
+
+
+def test_a_layer_that_is_used_but_not_called_is_reported():
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.layer = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.layer(nn.functional.linear(x, self.used.weight, self.used.bias))
+
+    posterior = posterity.IBNN(seeded(Direct), 2)
+    with pytest.warns(UserWarning, match="used"):
+        posterior(torch.randn(4, 3))
+    assert "without calling" in posterior.describe().fixed["used"]
+    assert "layer.weight" in posterior.describe().uncertain
+
+
+def test_the_order_of_folded_positions_is_found_when_they_first_appear():
+    network = seeded(Interleaved)
+    posterior = posterity.IBNN(network, 2, seed=0)
+    posterior(torch.randn(4, 1, 3))
+    x = torch.randn(4, 5, 3, generator=generator(1))
+    noise = posterior._training_noise(4, generator(2))
+    expected = torch.stack([network(row.unsqueeze(0) * z)[0] for row, z in zip(x, noise, strict=True)])
+    torch.testing.assert_close(posterior(x, generator(2))[0], expected)
+
+
+def test_layers_that_training_skips_at_random_are_found():
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            if not self.training or torch.rand(()) < 0.5:
+                x = x + self.a(x)
+            return self.b(x)
+
+    for seed in range(6):
+        torch.manual_seed(seed)
+        posterior = posterity.IBNN(seeded(Dropped), 2).train()
+        for _ in range(4):
+            posterior(torch.randn(5, 3))
+
+
+def test_gradient_checkpointing_is_refused_not_wrong():
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.b(torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=True))
+
+    posterior = posterity.IBNN(seeded(Checkpointed), 2)
+    loss = posterior.loss(torch.randn(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.long), size=4)
+    with pytest.raises(posterity.Error, match="backward"):
+        loss.backward()
+
+
+def test_several_threads_get_what_one_gets():
+    functions = posterity.IBNN(seeded(Ordinary), 4, seed=0).draw(500, generator())
+    functions.rows_at_once = 64
+    xs = [torch.randn(8, 2, 3, generator=generator(i)) for i in range(6)]
+    expected = [functions(x) for x in xs]
+    with ThreadPoolExecutor(3) as pool:
+        for found, wanted in zip(pool.map(functions, xs), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_a_subclass_with_its_own_forward_is_not_taken_for_linear():
+    class Clipped(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).clamp(min=0.1)
+
+    layer = Clipped(1, 3)
+    functions = posterity.IBNN(nn.Sequential(layer), 2, seed=0).draw(3, generator())
+    x = torch.randn(5, 1)
+    for z, out in zip(functions.noise, functions(x), strict=True):
+        torch.testing.assert_close(out, layer(x * z))
+
+
+def test_in_place_activations_behind_a_single_channel_train():
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(16, 3))
+    posterior = posterity.IBNN(network, 2)
+    posterior.loss(torch.randn(5, 1, 4, 4), torch.arange(5) % 3, size=5).backward()
+    assert bool((posterior.means.grad != 0).any())
+
+
+def test_what_vmap_cannot_run_is_looped():
+    class Branching(Ordinary):
+        def forward(self, x):
+            h = self.layer(x)
+            out = torch.zeros(h.shape)
+            out[:] = h
+            return out * 2 if h.abs().max() > 1e6 else out
+
+    functions = posterity.IBNN(seeded(Branching), 2, seed=0).draw(4, generator())
+    plain = posterity.IBNN(seeded(Ordinary), 2, seed=0).draw(4, generator())
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(functions(x), plain(x))
+
+
+def test_a_padded_transformer_predicts():
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x, mask):
+            return self.head(self.encoder(x, src_key_padding_mask=mask)[:, 0])
+
+    x, mask = torch.randn(4, 5, 8), torch.zeros(4, 5, dtype=torch.bool)
+    mask[0, 3:] = True
+    prediction = posterity.predict(posterity.IBNN(seeded(Padded), 2), (x, mask), 6)
+    assert bool((prediction.epistemic > 0).all())
+
+
+def test_networks_that_keep_an_activation_are_drawn():
+    class Keeping(Ordinary):
+        def forward(self, x):
+            self.kept = self.layer(x)
+            return self.kept
+
+    posterior = posterity.IBNN(seeded(Keeping), 2)
+    x = torch.randn(4, 2, 3)
+    posterior(x)
+    assert posterior.draw(3)(x).shape == (3, 4, 2, 2)
+
+
+def test_describe_knows_parametrised_layers():
+    network = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2, bias=False)))
+    posterior = posterity.IBNN(network, 2)
+    assert posterior.nodes == 3
+    assert set(posterior.describe().uncertain) >= {name for name, _ in network.named_parameters()}

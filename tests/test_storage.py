@@ -168,7 +168,12 @@ class Evil:
         {"arguments": {"components": 3, "layers": ["not there"]}},
         {"arguments": {"components": 3, "layers": 7}},
         {"arguments": {"components": 2}},
+        {"arguments": {"components": 3, "output": []}},
+        {"arguments": {"components": 3, "prior_std": 10**400}},
+        {"arguments": {"components": 3, "gamma": "x"}},
+        {"format": True},
         {"likelihood": {"name": "os.system"}},
+        {"likelihood": {"name": []}},
         {"likelihood": {"name": "gaussian", "std": -1}},
         {"likelihood": {"name": "gaussian", "surprise": 1}},
         {"likelihood": "gaussian"},
@@ -219,12 +224,35 @@ def test_another_architecture_is_an_error_and_changes_nothing(folder):
 
 def test_other_tensors_in_the_posteriors_file_are_an_error(folder):
     path = folder / "posterior.safetensors"
-    for change_of in (lambda s: s.pop("means"), lambda s: s.update(more=torch.ones(1))):
+    for change_of in (
+        lambda s: s.pop("means"),
+        lambda s: s.update(more=torch.ones(1)),
+        lambda s: s.update({"network.0.weight": torch.ones(8, 5)}),
+        lambda s: s.update(means=s["means"] * torch.nan),
+        lambda s: s.update(means=s["means"].to(torch.int8)),
+    ):
+        kept = path.read_bytes()
         state = load_file(path)
         change_of(state)
         save_file(state, path)
+        network = seeded(mlp)
         with pytest.raises(posterity.Error):
-            posterity.load(folder, seeded(mlp))
+            posterity.load(folder, network)
+        assert all(torch.equal(v, seeded(mlp).state_dict()[k]) for k, v in network.state_dict().items())
+        path.write_bytes(kept)
+
+
+def test_double_precision_comes_back(tmp_path):
+    posterity.save(posterity.IBNN(posterity.networks.MLP(3, 2).double(), 2), tmp_path)
+    assert posterity.load(tmp_path).means.dtype == torch.float64
+
+
+def test_layers_whose_names_look_like_patterns_come_back(tmp_path):
+    def make() -> nn.Module:
+        return nn.ModuleDict({"a[0]": nn.Linear(3, 2), "b": nn.Linear(3, 2)})
+
+    posterity.save(posterity.IBNN(make(), 2, layers=["a[0]"]), tmp_path)
+    assert posterity.load(tmp_path, make()).sites.names == ["a[0]"]
 
 
 def test_only_the_librarys_own_can_be_saved(tmp_path):

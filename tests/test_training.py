@@ -63,12 +63,19 @@ def test_without_a_seed_the_global_generator_decides():
 
 
 def test_history_has_one_record_an_epoch_with_both_terms():
-    posterior = posterity.IBNN(seeded(mlp), 3, gamma=0.0, seed=0)
-    history = fit(posterior, epochs=4)
+    true: list[float] = []
+
+    class Spy(posterity.IBNN):
+        def loss(self, *args, **kwargs):
+            loss = super().loss(*args, **kwargs)
+            true.append(float((loss - kwargs["beta"] * self.penalty() / kwargs["size"]).detach()))
+            return loss
+
+    posterior = Spy(seeded(mlp), 3, seed=0)
+    history = fit(posterior, epochs=4, batch_size=4)
     assert history.column("epoch") == [1, 2, 3, 4]
-    for record in history:
-        weighted = record["beta"] * record["divergence"] / 40
-        assert record["loss"] == pytest.approx(record["nll"] + weighted)
+    expected = [sum(true[10 * i : 10 * i + 10]) / 10 for i in range(4)]
+    assert history.column("nll") == pytest.approx(expected, abs=0.02)  # beta and the penalty move within an epoch
     assert history[-1]["beta"] == 1.0
     assert history[0]["beta"] < 1.0
     assert history.seconds > 0
@@ -306,8 +313,14 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     for other in ({"lr": 0.5}, {"beta": 0.5}, {"schedule": "constant"}, {"epochs": 4}, {"seed": 1}):
         with pytest.raises(posterity.Error, match=next(iter(other))):
             fit(make(), checkpoint=tmp_path, **other)
+    others = (posterity.MAP(seeded(mlp)), posterity.IBNN(seeded(mlp), 3, prior_std=0.7))
+    for other in others:
+        with pytest.raises(posterity.Error, match="another posterior"):
+            fit(other, checkpoint=tmp_path)
+    with pytest.raises(posterity.Error, match="another likelihood"):
+        fit(make(), checkpoint=tmp_path, likelihood=posterity.Categorical(ignore=5))
     with pytest.raises(posterity.Error, match="belong"):
-        fit(posterity.MAP(seeded(mlp)), checkpoint=tmp_path)
+        fit(posterity.IBNN(seeded(lambda: mlp(5, 4)), 3, seed=0), checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", b"\xff" * 100])
@@ -401,6 +414,15 @@ def test_progress_shows_the_loss_and_its_terms(capsys):
         {"epochs": 1.5},
         {"seed": -1},
         {"optimizer": "nonsense"},
+        {"lr": -1.0},
+        {"lr_posterior": math.nan},
+        {"weight_decay": -1.0},
+        {"clip": 0.0},
+        {"size": -5},
+        {"batch_size": 0},
+        {"device": "cuda:7"},
+        {"validation": TensorDataset(torch.zeros(4, 5))},
+        {"data": DataLoader(TensorDataset(*data()), 64, drop_last=True)},
         {"schedule": "nonsense"},
         {"beta": "nonsense"},
         {"precision": "int3"},
@@ -427,3 +449,131 @@ def test_frozen_parameters_stay_and_nothing_to_train_is_an_error():
         parameter.requires_grad_(False)
     with pytest.raises(posterity.Error, match="nothing to train"):
         fit(posterior)
+
+
+class Noisy(Dataset):
+    """Augments at random."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        return data()[0][i] + 0.1 * torch.randn(5), data()[1][i]
+
+
+def loaders():
+    pair = TensorDataset(*data())
+    return {
+        "plain": lambda: DataLoader(pair, 8, shuffle=True),
+        "own generator": lambda: DataLoader(pair, 8, shuffle=True, generator=generator(3)),
+        "augmented": lambda: DataLoader(Noisy(), 8, shuffle=True),
+        "dataset": Noisy,
+    }
+
+
+@pytest.mark.parametrize("kind", ["plain", "own generator", "augmented", "dataset"])
+def test_a_seed_decides_what_a_loader_gives_and_a_stopped_run_resumes(tmp_path, kind):
+    class Stop(Exception):
+        pass
+
+    class Stopping(posterity.IBNN):
+        steps = 0
+
+        def loss(self, *args, **kwargs):
+            self.steps += 1
+            if self.steps == 8:
+                raise Stop
+            return super().loss(*args, **kwargs)
+
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        results.append(make())
+        fit(results[-1], data=loaders()[kind](), batch_size=8, epochs=2)
+    assert same(*results)
+    with pytest.raises(Stop):
+        fit(
+            Stopping(seeded(mlp), 3, seed=0),
+            data=loaders()[kind](),
+            batch_size=8,
+            epochs=2,
+            checkpoint=tmp_path,
+            checkpoint_every=0.0,
+        )
+    resumed = make()
+    fit(resumed, data=loaders()[kind](), batch_size=8, epochs=2, checkpoint=tmp_path)
+    assert same(results[0], resumed)
+
+
+def test_a_stop_at_the_last_step_of_an_epoch_loses_nothing_of_it(tmp_path):
+    class Interrupted(posterity.IBNN):
+        steps = 0
+
+        def loss(self, *args, **kwargs):
+            self.steps += 1
+            if self.steps == 5:
+                signal.raise_signal(signal.SIGINT)
+            return super().loss(*args, **kwargs)
+
+    arguments = {"batch_size": 8, "validation": data(16)}
+    expected = fit(make(), **arguments)
+    with pytest.raises(KeyboardInterrupt):
+        fit(Interrupted(seeded(mlp), 3, seed=0), checkpoint=tmp_path, **arguments)
+    history = fit(make(), checkpoint=tmp_path, **arguments)
+    for name in ("epoch", "loss", "nll", "validation"):
+        assert history.column(name) == expected.column(name)
+
+
+def test_data_without_a_length_train_by_size():
+    history = fit(make(), data=Stream(), size=40, batch_size=8, epochs=2)
+    assert [record["step"] for record in history] == [5, 10]
+
+
+def test_double_precision_trains():
+    x, y = data()
+    first, second = make(), make().double()
+    fit(first, data=(x.double(), y))
+    fit(second, data=(x, y))
+    assert second.means.dtype == torch.float64
+    torch.testing.assert_close(first.means, second.means.float(), atol=0.05, rtol=0)
+
+
+def test_a_lone_last_row_of_a_dataset_does_not_stop_batch_statistics():
+    pairs = [(torch.randn(1, 6, 6), i % 3) for i in range(33)]
+
+    class Pairs(Dataset):
+        def __len__(self):
+            return 33
+
+        def __getitem__(self, i):
+            return pairs[i]
+
+    fit(posterity.MAP(ConvNet()), data=Pairs(), batch_size=16, epochs=1)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(posterity.Error, match="write"):
+        fit(make(), checkpoint=tmp_path / "file" / "folder", checkpoint_every=0.0)
+
+
+def test_a_callers_accelerator_is_left_as_it_was():
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    mine = Accelerator(mixed_precision="bf16", cpu=True)
+    fit(make(), epochs=1)
+    assert mine.mixed_precision == "bf16"
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_weights_of_the_wrong_shape_do_not_broadcast():
+    x, y = data()
+    weight = torch.rand(40)
+    first, second = make(), make()
+    fit(first, data=(x, y, weight))
+    fit(second, data=(x, y, weight[:, None]))
+    assert same(first, second)
+    with pytest.raises(posterity.Error, match="weight"):
+        make().loss(x, y, size=40, weight=torch.ones(40, 2))

@@ -1,5 +1,8 @@
 """Implicit posteriors for neural networks: honest uncertainty for any PyTorch network."""
 
+import importlib
+from types import ModuleType
+
 from posterity import networks
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
@@ -11,6 +14,14 @@ from posterity.storage import load, save
 from posterity.training import fit
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load what is not needed at once when it is first used."""
+    if name in ("datasets", "evaluation", "report"):
+        return importlib.import_module(f"posterity.{name}")
+    raise AttributeError(f"module 'posterity' has no attribute {name!r}")
+
 
 __all__ = [
     "IBNN",

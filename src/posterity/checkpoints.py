@@ -1,5 +1,6 @@
 """Checkpoints of a training run: one safetensors file, replaced in one piece, never a pickle."""
 
+import contextlib
 import json
 import os
 import time
@@ -29,6 +30,7 @@ class State(NamedTuple):
 
 def write(folder: Path, state: State) -> None:
     """Write a state to the folder; whoever kills this leaves the old file or the new one, never half a file."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = {f"extra/{k}": v for k, v in state.extra.items()}
@@ -44,15 +46,20 @@ def write(folder: Path, state: State) -> None:
         tensors |= {f"best/{k}": v for k, v in state.best["state"].items()}
         head["best"] = {"epoch": state.best["epoch"], "validation": state.best["validation"]}
     copies = {k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{NAME}.{os.getpid()}.part"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         save_file(copies, temporary, metadata={"posterity": json.dumps(head)})
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(folder / NAME)
+    except (OSError, SafetensorError) as error:
+        raise Error(
+            f"Cannot write the checkpoint to {folder}: {error}. What was saved before is still there."
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def read(folder: str | Path) -> State | None:
@@ -81,7 +88,7 @@ def read(folder: str | Path) -> State | None:
 class Saver:
     """Writes a checkpoint whenever enough time has passed since the last one."""
 
-    def __init__(self, folder: str | Path | None, every: float, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: str | Path | None, every: float) -> None:
         self.folder = None if folder is None else Path(folder)
         self.every, self.last = every, time.monotonic()
         if self.folder is not None:

@@ -59,6 +59,8 @@ class Categorical(Likelihood):
                     f"y holds the class {int(outside[0])}, but the network's output has {classes} classes "
                     f"(0 to {classes - 1}); what is not observed carries the label {self.ignore}."
                 )
+        if self.weight is not None and len(self.weight) != classes:
+            raise Error(f"weight holds {len(self.weight)} numbers, but the network's output has {classes} classes.")
         weight = None if self.weight is None else self.weight.to(outputs.device, _wide(outputs).dtype)
         target = y.expand(outputs.shape[0], *y.shape).flatten(0, 1)
         losses = F.cross_entropy(
@@ -119,7 +121,10 @@ class Gaussian(Likelihood):
         """Mean and log standard deviation of y, `[draws, batch, ...]` each."""
         outputs = _wide(outputs)
         if not self.heteroscedastic:
-            return outputs, self.log_std.to(outputs).expand_as(outputs)
+            log_std = self.log_std.to(outputs)
+            if log_std.dim() == 1 and outputs.dim() > 3:
+                log_std = log_std.view(-1, *(1,) * (outputs.dim() - 3))
+            return outputs, log_std.expand_as(outputs)
         if outputs.dim() < 3 or outputs.shape[2] % 2:
             raise Error("A heteroscedastic network needs an even number of outputs: means, then log deviations.")
         mean, log_std = outputs.chunk(2, dim=2)

@@ -1,5 +1,6 @@
 """Batches of data: from tensors, arrays, a Dataset or a DataLoader, in an order that is a function of a seed."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -49,10 +50,12 @@ class Batches:
         elif isinstance(data, Dataset):
             self.size = _length(data)
             self.batch_size = batch_size or default_batch_size(self.size or 10_000)
-            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle and self.size is not None)
+            # A last batch of one row is left out: batch statistics need two, and another order comes next epoch.
+            lone = shuffle and self.size is not None and self.size > 1 and self.size % self.batch_size == 1
+            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle and self.size is not None, drop_last=lone)
         elif isinstance(data, (tuple, list)) and len(data) in (2, 3):
             self.memory = _in_memory(data, device)
-            self.size = inputs.rows(self.memory.x)
+            self.size = self.rows = inputs.rows(self.memory.x) or 0
             self.batch_size = batch_size or default_batch_size(self.size or 1)
         else:
             kind = type(data).__name__
@@ -66,33 +69,52 @@ class Batches:
         try:
             return len(self.loader)
         except TypeError as error:
-            raise Error("Data without a length need steps that can be counted: give epochs of known length.") from error
+            if self.size and self.loader.batch_size:
+                return -(-self.size // self.loader.batch_size)
+            raise Error("The data have no length: give size=, the number of data in the training set.") from error
 
     def epoch(self, seed: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of one epoch, without the first `skip` of them."""
-        if self.memory is None:
-            assert self.loader is not None
+        return self._from_loader(seed, skip) if self.memory is None else self._from_memory(self.memory, seed, skip)
+
+    def _from_loader(self, seed: int, skip: int) -> Iterator[Batch]:
+        assert self.loader is not None
+        for own in _generators(self.loader):
+            own.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            iterator = iter(self.loader)
+        # A sampler draws its order at the first `next`, a data set its augmentation at each: both are seeded.
+        for index in itertools.count():
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                iterator = iter(self.loader)
-            for index, item in enumerate(iterator):
-                if index >= skip:
-                    yield _to_device(_as_batch(item), self.device)
-            return
-        rows = self.size or 0
+                torch.manual_seed(numpy_seed(seed, index))
+                item = next(iterator, None)
+            if item is None:
+                return
+            if index >= skip:
+                yield _to_device(_as_batch(item), self.device)
+
+    def _from_memory(self, memory: Batch, seed: int, skip: int) -> Iterator[Batch]:
+        rows, starts = self.rows, self._starts()
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
-        starts = self._starts()
         for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
             if order is None:
-                yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in self.memory))
+                yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in memory))
             else:
                 chosen = order[start:stop]
-                yield Batch(*(None if part is None else inputs.take(part, chosen) for part in self.memory))
+                yield Batch(*(None if part is None else inputs.take(part, chosen) for part in memory))
 
     def _starts(self) -> list[int]:
         """Where batches start; a last batch of one row joins the one before it (batch statistics need two)."""
-        starts = list(range(0, self.size or 0, self.batch_size))
-        return starts[:-1] if len(starts) > 1 and (self.size or 0) - starts[-1] == 1 else starts
+        starts = list(range(0, self.rows, self.batch_size))
+        return starts[:-1] if len(starts) > 1 and self.rows - starts[-1] == 1 else starts
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """A loader's own generators, each once."""
+    batches = getattr(loader, "batch_sampler", None)
+    found = (getattr(o, "generator", None) for o in (loader, loader.sampler, getattr(batches, "sampler", None)))
+    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 
 def default_batch_size(size: int) -> int:
@@ -144,9 +166,14 @@ def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[
     """The inputs of data that need no answers: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader."""
     if isinstance(data, (Dataset, DataLoader)):
         loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
-        for item in loader:
+        with torch.random.fork_rng(devices=[]):
+            iterator = iter(loader)
+        while True:
+            with torch.random.fork_rng(devices=[]):
+                item = next(iterator, None)
+            if item is None:
+                return
             yield inputs.as_tensors(_as_batch(item).x, device)
-        return
     x = inputs.as_tensors(data)
     if not isinstance(x, (Tensor, Mapping, tuple)):
         raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")

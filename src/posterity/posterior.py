@@ -5,6 +5,8 @@ functions (`draw`). All that follows training (prediction, evaluation, plots, ex
 """
 
 import copy
+import math
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -68,6 +70,8 @@ class Posterior(nn.Module):
         super().__init__()
         if not isinstance(network, nn.Module):
             raise Error(f"The network must be a torch.nn.Module; got {type(network).__name__}.")
+        if output is not None and not isinstance(output, (str, int)):
+            raise Error(f"output must be the name or the number of what the network returns; got {output!r}.")
         self.network = network
         self.samples = count(samples, "samples")
         self.output = output
@@ -130,7 +134,10 @@ class Posterior(nn.Module):
         """
         likelihood = self.likelihood if likelihood is None else likelihood
         log_prob = likelihood.log_prob(self(x, generator), y)
-        log_prob = log_prob if weight is None else log_prob * weight
+        if weight is not None:
+            if weight.numel() != log_prob.shape[1]:
+                raise Error(f"weight must hold one number per datum: {log_prob.shape[1]}, not {tuple(weight.shape)}.")
+            log_prob = log_prob * weight.reshape(-1)
         return -log_prob.mean() + beta * self.penalty(generator) / size
 
 
@@ -173,6 +180,7 @@ class Functions(nn.Module):
         for index, value in enumerate((weights or {}).values()):
             self.register_buffer(f"weight{index}", value.detach())
         self.rows_at_once: int | None = None
+        self.loops = False
         self.eval()
 
     def __len__(self) -> int:
@@ -236,7 +244,7 @@ class Functions(nn.Module):
         return self.rows_at_once
 
     def _some(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        if self._must_loop():
+        if self.loops or self._must_loop():
             n = len(noise) if noise is not None else len(next(iter(weights.values())))
             return torch.stack(
                 [
@@ -245,7 +253,13 @@ class Functions(nn.Module):
                 ]
             )
         axes = (dict.fromkeys(weights, 0), None if noise is None else 0, None)
-        return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
+        try:
+            return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
+        except RuntimeError as error:
+            if "vmap" not in str(error) and "Batching rule" not in str(error):
+                raise
+            self.loops = True  # control flow on values, writes in place, ...: known only when it is tried
+            return self._some(weights, noise, x)
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         result = (
@@ -273,7 +287,14 @@ def _twin(network: nn.Module) -> nn.Module:
     The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
     """
     memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()}
+    for module in network.modules():  # what a forward pass left behind cannot be copied while it has a graph
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                memo[id(value)] = value.detach()
     twin = copy.deepcopy(network, memo)
+    for module in twin.modules():
+        if isinstance(module, nn.TransformerEncoder):  # nested tensors take no noise and have no rule for vmap
+            module.enable_nested_tensor = module.use_nested_tensor = False
     for module in twin.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
@@ -286,11 +307,22 @@ def _twin(network: nn.Module) -> nn.Module:
     return twin
 
 
-def count(value: int, name: str) -> int:
-    """A positive whole number, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Error(f"{name} must be a whole number of at least 1; got {value!r}.")
-    return value
+def count(value: int, name: str, least: int = 1) -> int:
+    """A whole number that is large enough, or an error that names the argument."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+        raise Error(f"{name} must be a whole number of at least {least}; got {value!r}.")
+    return operator.index(value)
+
+
+def positive(value: Any, name: str, zero: bool = False) -> float:
+    """A finite number above zero (or from zero on), or an error that names the argument."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise Error(f"{name} must be a finite number {'of at least' if zero else 'above'} 0; got {value!r}.")
+    return number
 
 
 def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -58,7 +58,8 @@ class Prediction:
 class CategoricalPrediction(Prediction):
     """Probabilities of classes: `probs` and `log_probs` are `[batch, classes, ...]`."""
 
-    def __init__(self, log_probs: Tensor, aleatoric: Tensor) -> None:
+    def __init__(self, log_probs: Tensor, aleatoric: Tensor, ignore: int = -100) -> None:
+        self.ignore = ignore
         self.log_probs = log_probs
         self.aleatoric = aleatoric
         self.epistemic = (_entropy(log_probs, axis=1) - aleatoric).clamp(min=0)
@@ -70,7 +71,7 @@ class CategoricalPrediction(Prediction):
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed classes."""
-        return Categorical().log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
+        return Categorical(ignore=self.ignore).log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
 
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "CategoricalPrediction":
@@ -90,12 +91,12 @@ class CategoricalPrediction(Prediction):
             draws += len(outputs)
         if log_sum is None or aleatoric is None:
             raise Error("A prediction needs at least one draw.")
-        return cls(log_sum - math.log(draws), aleatoric / draws)
+        return cls(log_sum - math.log(draws), aleatoric / draws, getattr(likelihood, "ignore", -100))
 
     @classmethod
     def join(cls, predictions: Sequence["CategoricalPrediction"]) -> "CategoricalPrediction":
         """Predictions of successive rows as one."""
-        return cls(_cat(predictions, "log_probs"), _cat(predictions, "aleatoric"))
+        return cls(_cat(predictions, "log_probs"), _cat(predictions, "aleatoric"), predictions[0].ignore)
 
 
 class BernoulliPrediction(Prediction):
@@ -181,10 +182,8 @@ class GaussianPrediction(Prediction):
 
     def rescale(self, mean: float | Tensor, std: float | Tensor) -> "GaussianPrediction":
         """The prediction of mean + std · y: back to the units of a target that was standardised."""
-        scale = torch.as_tensor(std, dtype=self.means.dtype)
-        return GaussianPrediction(
-            torch.as_tensor(mean, dtype=self.means.dtype) + scale * self.means, scale**2 * self.variances
-        )
+        mean, scale = (torch.as_tensor(v, dtype=torch.float64, device=self.means.device) for v in (mean, std))
+        return GaussianPrediction(mean + scale * self.means.double(), scale**2 * self.variances.double())
 
     def _like_mean(self, y: Tensor) -> Tensor:
         shape = self.means.shape[1:]

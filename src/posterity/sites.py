@@ -4,12 +4,16 @@ A `Site` is a pair of hooks on one layer that multiply what goes in (one number 
 comes out. It does nothing until it is given noise, and the network is never rewritten.
 """
 
+import contextlib
 import fnmatch
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from posterity import inputs
 from posterity.errors import Error
@@ -23,8 +27,11 @@ class Features(NamedTuple):
     axis: int
 
 
+#: Hooks read the noise from their site, so two threads must not run a noisy network at once.
+_ONE_AT_A_TIME = threading.RLock()
 _CONV = ("in_channels", "out_channels")
 LAYERS: dict[type[nn.Module], Features] = {
+    nn.RNNBase: Features("input_size", "hidden_size", -1),
     nn.Linear: Features("in_features", "out_features", -1),
     nn.Conv1d: Features(*_CONV, -2),
     nn.Conv2d: Features(*_CONV, -3),
@@ -33,6 +40,9 @@ LAYERS: dict[type[nn.Module], Features] = {
     nn.ConvTranspose2d: Features(*_CONV, -3),
     nn.ConvTranspose3d: Features(*_CONV, -4),
 }
+
+
+_LINEAR = [base for base in LAYERS if base is not nn.RNNBase]
 
 
 def features(layer: nn.Module) -> Features | None:
@@ -58,7 +68,8 @@ def select(network: nn.Module, layers: Selector = None) -> dict[str, str | None]
     for name, layer in network.named_modules():
         if isinstance(layer, nn.MultiheadAttention):
             inside_attention.update(f"{name}.{child}" if name else child for child, _ in layer.named_modules() if child)
-        if next(layer.parameters(recurse=False), None) is None:
+        own = next(layer.parameters(recurse=False), None) is not None
+        if isinstance(layer, parametrize.ParametrizationList) or not (own or features(layer) is not None):
             continue
         if features(layer) is None:
             reasons[name] = f"a {type(layer).__name__} has no input that carries noise"
@@ -78,18 +89,26 @@ def _chosen(layers: Selector, name: str, layer: nn.Module) -> bool:
         return True
     if callable(layers):
         return bool(layers(name, layer))
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in ([layers] if isinstance(layers, str) else layers))
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    if not all(isinstance(pattern, str) for pattern in patterns):
+        raise Error("layers= takes a name pattern, several, or a function of name and layer.")
+    return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Layout(NamedTuple):
     """Where the rows of the batch are in a layer's input.
 
     `axis` is None where the input does not depend on the row at all. Where several positions of one row are
-    folded into that axis (windows, tokens), `blocked` tells row-major (all of row 0 first) from interleaved.
+    folded into that axis (windows, tokens), `blocked` tells row-major (all of row 0 first) from interleaved; it is
+    None as long as no such input was seen.
     """
 
     axis: int | None
-    blocked: bool = True
+    blocked: bool | None = None
+
+
+class _Folded(Exception):
+    """Several positions of a row share its axis, and it is not known yet in which order."""
 
 
 class Site:
@@ -108,9 +127,12 @@ class Site:
         self.name = name
         self.axis = facts.axis
         counts = {"input": getattr(layer, facts.inputs), "output": getattr(layer, facts.outputs), "bias": 1}
-        has_bias = getattr(layer, "bias", None) is not None
+        has_bias = isinstance(getattr(layer, "bias", None), Tensor)
         self.sizes = {kind: counts[kind] for kind in kinds if kind != "bias" or has_bias}
-        self.single = counts["input"] == 1
+        # A subclass with a forward of its own need not be linear.
+        self.single = counts["input"] == 1 and any(type(layer).forward is base.forward for base in _LINEAR)
+        if isinstance(layer, nn.RNNBase):  # what goes in carries one noise for all time steps
+            self.sizes = {kind: size for kind, size in self.sizes.items() if kind == "input"}
         self.layout: Layout | None = None
         self.noise: dict[str, Tensor] | None = None
         self.seen: list[tuple[int, ...]] | None = None
@@ -130,7 +152,17 @@ class Site:
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pre-hook: multiply the input."""
         if self.seen is not None:
-            self.seen.append(tuple((args[0] if args else kwargs["input"]).shape))
+            given = args[0] if args else kwargs["input"]
+            if not isinstance(given, Tensor):
+                raise Error(
+                    f"The layer {self.name!r} takes a {type(given).__name__}, which carries no noise: leave it out."
+                )
+            self.seen.append(tuple(given.shape))
+        if self.noise is None and torch._C._current_graph_task_id() != -1:
+            raise Error(
+                f"The layer {self.name!r} is computed again in the backward pass (gradient checkpointing), when its "
+                "noise is gone: gradients would be wrong. Turn that off, or leave the layer out with layers=."
+            )
         if self.noise is None or "input" not in self.noise:
             return None
         noise = self.noise["input"]
@@ -144,7 +176,7 @@ class Site:
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor | None:
         """Hook: multiply the bias and the output, and the input of a layer that has only one feature."""
-        if self.noise is None:
+        if self.noise is None or not isinstance(result, Tensor):
             return None
         bias = getattr(layer, "bias", None)
         if self.single and "input" in self.noise:
@@ -176,6 +208,8 @@ class Site:
         copies, remainder = divmod(values.shape[rows], noise.shape[0])
         if remainder:
             raise Error(f"{values.shape[rows]} positions at {self.name!r} are no multiple of {noise.shape[0]} rows.")
+        if copies > 1 and self.layout.blocked is None:
+            raise _Folded
         if copies > 1:
             noise = noise.repeat_interleave(copies, 0) if self.layout.blocked else noise.repeat(copies, 1)
         shape = [1] * values.dim()
@@ -189,7 +223,7 @@ class _Tap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(y, z, bias)
-        return y.view_as(y)
+        return y.clone()  # a view could not be changed in place, as ReLU(inplace=True) does
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
@@ -214,7 +248,7 @@ class Sites:
                 layer.register_forward_hook(site.after)
                 self.sites.append(site)
         self.kinds = kinds
-        self.probed: set[bool] = set()
+        self.probed = False
 
     def __iter__(self) -> Iterator[Site]:
         return iter(self.sites)
@@ -231,25 +265,51 @@ class Sites:
 
     def run(self, network: nn.Module, x: Any, noise: Tensor, weights: Mapping[str, Tensor] | None = None) -> Any:
         """The network's result under noise `[size]` or `[rows, size]`, and under other weights where given."""
-        for site, part in zip(self.sites, noise.split([site.size for site in self.sites], dim=-1), strict=True):
-            site.set(part)
-        try:
-            return inputs.call(network, x, weights)
-        finally:
-            for site in self.sites:
-                site.set(None)
+        with contextlib.nullcontext() if torch.compiler.is_compiling() else _ONE_AT_A_TIME:
+            for site, part in zip(self.sites, noise.split([site.size for site in self.sites], dim=-1), strict=True):
+                site.set(part)
+            try:
+                return inputs.call(network, x, weights)
+            except _Folded:
+                folded = True
+            finally:
+                for site in self.sites:
+                    site.set(None)
+        if folded:
+            self._find_order(network, x)
+        return self.run(network, x, noise, weights)
 
     def find_rows(self, network: nn.Module, x: Any) -> None:
-        """Establish, once for each mode of the network, where the rows of the batch are at every site.
+        """Establish, once, where the rows of the batch are at every site.
 
         Batches of two and of three rows are sent through: the axis whose size follows is the axis of rows, whatever
         other sizes happen to match. Where a row has several positions on it, one row is changed to see which of
         them move.
         """
-        if network.training in self.probed:
+        if self.probed:
             return
+        self._probe(network, x)
+        modes = {module: module.training for module in network.modules()}
+        if network.training and any(site.layout is None for site in self.sites):
+            network.eval()  # a layer that training left out this time
+            self._probe(network, x)
+            for module, mode in modes.items():
+                module.training = mode
+        for site in self.sites:
+            if site.layout is None:
+                warnings.warn(
+                    f"The network did not call the layer {site.name!r}, so no noise reaches it: it may use the layer's "
+                    "weights directly. describe() lists it as fixed.",
+                    stacklevel=2,
+                )
+        self.probed = True
+
+    def _probe(self, network: nn.Module, x: Any) -> None:
+        """Find the layouts of the sites that batches of two and three rows pass."""
         few = {count: self._shapes(network, _take(x, count)) for count in (2, 3)}
         for site, two, three in zip(self.sites, few[2], few[3], strict=True):
+            if site.layout is not None or len(two) != len(three):
+                continue
             layouts = {_layout(site.name, a, b) for a, b in zip(two, three, strict=True)}
             if len(layouts) > 1:
                 raise Error(
@@ -258,10 +318,18 @@ class Sites:
                 )
             if layouts:
                 site.layout = layouts.pop()
-                axis = site.layout.axis
-                if axis is not None and any(shape[axis] > 2 for shape in two):
-                    site.layout = site.layout._replace(blocked=_is_blocked(site, axis, network, x))
-        self.probed.add(network.training)
+        self._find_order(network, x)
+
+    def _find_order(self, network: nn.Module, x: Any) -> None:
+        """Where positions share the axis of rows, change one of two rows and see which of them move."""
+        shapes = self._shapes(network, _take(x, 2))
+        for site, seen in zip(self.sites, shapes, strict=True):
+            axis = None if site.layout is None else site.layout.axis
+            if site.layout is None or axis is None or site.layout.blocked is not None:
+                continue
+            call = next((index for index, shape in enumerate(seen) if shape[axis] > 2), None)
+            if call is not None:
+                site.layout = site.layout._replace(blocked=_is_blocked(site, axis, call, network, x))
 
     def _shapes(self, network: nn.Module, x: Any) -> list[list[tuple[int, ...]]]:
         """The shapes of every input at every site; the network's state and the generators stay as they were."""
@@ -296,7 +364,7 @@ def _layout(name: str, two: tuple[int, ...], three: tuple[int, ...]) -> Layout:
     return Layout(follows[0] if follows else None)
 
 
-def _is_blocked(site: Site, axis: int, network: nn.Module, x: Any) -> bool:
+def _is_blocked(site: Site, axis: int, call: int, network: nn.Module, x: Any) -> bool:
     """Whether the positions of one row lie together: changes the last of two rows and looks where the input moves."""
     seen: list[Tensor] = []
 
@@ -316,7 +384,7 @@ def _is_blocked(site: Site, axis: int, network: nn.Module, x: Any) -> bool:
         handle.remove()
         for module, mode in modes.items():
             module.training = mode
-    before, now = seen[0], seen[calls]
+    before, now = seen[call], seen[calls + call]
     moved = (before != now).movedim(axis, 0).flatten(1).any(1)
     half = len(moved) // 2
     blocked, interleaved = not bool(moved[:half].any()), not bool(moved[0::2].any())

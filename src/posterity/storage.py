@@ -52,6 +52,10 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "holds_network": network,
     }
+    try:
+        text = json.dumps(config, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Error(f"The posterior's arguments cannot be written as JSON: {error}.") from error
     state = posterior.state_dict()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +66,7 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
             )
         _write(folder / _POSTERIOR, {k: v for k, v in state.items() if not k.startswith(_PREFIX)})
         temporary = folder / f"{_CONFIG}.{os.getpid()}.part"
-        temporary.write_text(json.dumps(config, indent=1, allow_nan=False))
+        temporary.write_text(text)
         temporary.replace(folder / _CONFIG)
         if not network:
             (folder / _NETWORK).unlink(missing_ok=True)
@@ -81,6 +85,9 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
     """
     folder = Path(folder)
     config = _read_config(folder)
+    own = _read(folder / _POSTERIOR)
+    weights = _read(folder / _NETWORK) if config["holds_network"] else {}
+    given = network is not None
     if network is None:
         if config["network"] is None:
             raise Error(f"{folder} does not say what its network is: give load() the same architecture as network=.")
@@ -89,13 +96,14 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
         with torch.random.fork_rng(devices=[]):
             network = networks.rebuild(config["network"])
     if config["holds_network"]:
-        _fill(network, _read(folder / _NETWORK), "network")
+        _check(network.state_dict(), weights, "network")
+        if not given:
+            network.to(next((v.dtype for v in weights.values() if v.is_floating_point()), torch.float32))
     posterior = _build(TABLE[config["method"]], network, config["arguments"])
     posterior.likelihood = _likelihood(config["likelihood"])
-    rest = _read(folder / _POSTERIOR)
-    like = next(network.parameters(), torch.zeros(()))
-    _fill(posterior, {**{_PREFIX + k: v for k, v in network.state_dict().items()}, **rest}, "posterior")
-    posterior.to(like.device)
+    _check({k: v for k, v in posterior.state_dict().items() if not k.startswith(_PREFIX)}, own, "posterior")
+    posterior.load_state_dict({**{_PREFIX + k: v for k, v in weights.items()}, **own}, strict=False)
+    posterior.to(next(network.parameters(), torch.zeros(())).device)
     if config["preprocessing"] is not None:
         from posterity.datasets import Preprocessing
 
@@ -105,6 +113,7 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
 
 def _write(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write tensors in one piece; a tensor with several names is written once."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
@@ -119,6 +128,8 @@ def _write(path: Path, state: Mapping[str, Tensor]) -> None:
     try:
         save_file(once, temporary)
         temporary.replace(path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -127,7 +138,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if path.is_symlink() or not path.is_file():
+    if not path.is_file():
         raise Error(f"{path} is missing: the folder is no complete model.")
     try:
         return load_file(path)
@@ -147,7 +158,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         if isinstance(error, Error):
             raise
         raise Error(f"{path} is damaged: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None
         raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.")
     fields = {"method": str, "arguments": dict, "likelihood": dict, "holds_network": bool}
@@ -169,40 +180,38 @@ def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) 
             return cls(network, **arguments)
     except Error:
         raise
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError, ArithmeticError) as error:
         raise Error(f"The model's configuration does not fit its method or its network: {error}") from error
 
 
 def _likelihood(config: dict[str, Any]) -> Likelihood:
     name, arguments = config.get("name"), {k: v for k, v in config.items() if k != "name"}
-    if name not in LIKELIHOODS:
+    if not isinstance(name, str) or name not in LIKELIHOODS:
         raise Error(f"The model's configuration names the likelihood {name!r}; known are {', '.join(LIKELIHOODS)}.")
     try:
         return LIKELIHOODS[name](**arguments)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise Error(f"The model's configuration does not fit its likelihood: {error}") from error
 
 
-def _fill(module: nn.Module, state: dict[str, Tensor], what: str) -> None:
-    """Load tensors by name; other names, shapes or kinds than the module's are refused before anything changes."""
-    own = module.state_dict()
-    tied = {name for name, value in own.items() if any(_same(value, own[k]) for k in state if k in own and k != name)}
-    missing = [name for name in own if name not in state and name not in tied]
-    extra = [name for name in state if name not in own]
+def _check(own: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> None:
+    """Refuse other names, shapes or kinds of numbers than there should be, before anything changes."""
+    places = {value.data_ptr() for name, value in own.items() if name in found and value.numel()}
+    missing = [name for name, value in own.items() if name not in found and value.data_ptr() not in places]
+    extra = [name for name in found if name not in own]
     if missing or extra:
         raise Error(
             f"The {what} in the folder is of another architecture: "
             + (f"it lacks {', '.join(missing[:3])}" if missing else f"it also has {', '.join(extra[:3])}")
             + "."
         )
-    for name, value in state.items():
+    for name, value in found.items():
         if value.shape != own[name].shape:
             raise Error(
                 f"The {what} in the folder is of another architecture: {name} is {tuple(value.shape)} there and "
                 f"{tuple(own[name].shape)} here."
             )
-    module.load_state_dict(state, strict=False)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape
+        if value.is_floating_point() != own[name].is_floating_point() or value.is_complex():
+            raise Error(f"The {what} in the folder is damaged: {name} holds numbers of type {value.dtype}.")
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise Error(f"The {what} in the folder is damaged: {name} holds NaN or infinite values.")

@@ -1,50 +1,25 @@
 """One training loop for all methods."""
 
 import contextlib
-import dataclasses
 import math
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Likelihood
-from posterity.loading import Batch, Batches, numpy_seed
-from posterity.posterior import Posterior
-from posterity.prediction import predict
-
-#: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
-NOISE_RATE = 10.0
+from posterity.loading import Batches, numpy_seed
+from posterity.posterior import Posterior, count, positive
+from posterity.running import Bar, Run, Settings, Stop, accelerate, generators
 
 Callback = Callable[[dict[str, float], Posterior], None]
-
-
-@dataclasses.dataclass
-class Settings:
-    """What a run depends on; a checkpoint of other settings is refused."""
-
-    epochs: int
-    batch_size: int | None
-    lr: float
-    lr_posterior: float | None
-    weight_decay: float
-    optimizer: str
-    precision: str
-    clip: float | None
-    schedule: str
-    schedule_posterior: str
-    beta: str
-    seed: int
-    size: int
 
 
 def fit(
@@ -105,50 +80,66 @@ def fit(
         progress: a progress bar; by default where standard error is a terminal.
     """
     where = _device(device)
-    if likelihood is not None:
-        posterior.likelihood = likelihood
-    given_seed, seed = seed, _seed(seed)
-    found = checkpoints.read(checkpoint) if checkpoint is not None else None
-    if found is not None and given_seed is None:
-        seed = found.settings["seed"]
+    posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
+    found = None if checkpoint is None else checkpoints.read(checkpoint)
+    seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
     if isinstance(validation, float):
         data, validation = _held_out(data, validation, seed)
-    batches = Batches(data, batch_size, shuffle=True, device=where)
-    n = size or batches.size
-    if not n:
+    batches = Batches(data, None if batch_size is None else count(batch_size, "batch_size"), shuffle=True, device=where)
+    batches.size = batches.size if size is None else count(size, "size")
+    if not batches.size:
         raise Error("The data have no length: give size=, the number of data in the training set.")
-    steps_an_epoch = len(batches)
-    if epochs is None:
-        epochs = max(5, min(500, math.ceil(5_000 / steps_an_epoch)))
-    if not isinstance(epochs, int) or epochs < 0:
-        raise Error(f"epochs must be a whole number of at least 0; got {epochs!r}.")
-    lr = ({"sgd": 0.05}.get(optimizer, 1e-3)) if lr is None else lr
+    steps = len(batches)
+    if not steps:
+        raise Error("The data give no batch at all: a loader that drops its last batch may be left with none.")
+    epochs = max(5, min(500, math.ceil(5_000 / steps))) if epochs is None else count(epochs, "epochs", least=0)
     settings = Settings(
-        epochs, batch_size, lr, lr_posterior, weight_decay, optimizer, precision, clip,
-        _name(schedule), _name(schedule_posterior), _name(beta), seed, n,
-    )  # fmt: skip
-    run = _Run(posterior, settings, where, schedule, schedule_posterior, beta, epochs * steps_an_epoch, compile)
-    history, start, best = History(), 0, None
-    if found is not None:
-        history, start, best = run.restore(found, settings)
-    saver = checkpoints.Saver(checkpoint, checkpoint_every, dataclasses.asdict(settings))
+        epochs=epochs,
+        batch_size=batch_size,
+        lr={"sgd": 0.05}.get(optimizer, 1e-3) if lr is None else positive(lr, "lr", zero=True),
+        lr_posterior=None if lr_posterior is None else positive(lr_posterior, "lr_posterior", zero=True),
+        weight_decay=positive(weight_decay, "weight_decay", zero=True),
+        optimizer=optimizer,
+        precision=precision,
+        clip=None if clip is None else positive(clip, "clip"),
+        schedule=_name(schedule),
+        schedule_posterior=_name(schedule_posterior),
+        beta=_name(beta),
+        seed=seed,
+        size=batches.size,
+        posterior=posterior.config(),
+        likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
+    )
+    rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
+    saver = checkpoints.Saver(checkpoint, checkpoint_every)
     shown = sys.stderr.isatty() if progress is None else progress
-    with _own_generators(where), _bar(epochs * steps_an_epoch, start, shown) as bar, _Stop(checkpoint) as stop:
-        for epoch in range(start // max(1, steps_an_epoch), epochs):
-            began, skip = time.perf_counter(), max(0, start - epoch * steps_an_epoch)
-            run.posterior.train()
-            for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip):
+    history, best = History(), None
+    with contextlib.ExitStack() as stack:
+        accelerator = stack.enter_context(accelerate(where, precision))
+        run = Run(posterior, settings, where, accelerator, rates, schedules.beta(beta), epochs * steps, compile)
+        if found is not None:
+            history, best = run.restore(found)
+        start = run.count
+        stack.enter_context(generators(where))
+        bar = stack.enter_context(Bar(epochs * steps, start, shown))
+        stop = stack.enter_context(Stop(checkpoint))
+        for epoch in range(start // steps, epochs):
+            began = time.perf_counter()
+            posterior.train()
+            for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip=max(0, start - epoch * steps)):
                 run.step(batch)
                 bar.update(run.postfix())
-                saver.maybe(lambda: run.state(history, best), force=stop.asked)  # noqa: B023
-                stop.now()
+                if run.count < (epoch + 1) * steps:  # the last step is saved with the epoch's record
+                    saver.maybe(lambda: run.state(history, best), force=stop.asked)  # noqa: B023
+                    stop.now()
             record = run.record(epoch + 1, time.perf_counter() - began)
             if validation is not None:
                 record["validation"] = run.validate(validation)
-                if best is None or record["validation"] < best["validation"]:
+                if best is None or not best["validation"] <= record["validation"]:
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
-            saver.maybe(lambda: run.state(history, best), force=epoch + 1 == epochs)  # noqa: B023
+            saver.maybe(lambda: run.state(history, best), force=stop.asked or epoch + 1 == epochs)  # noqa: B023
+            stop.now()
             for callback in callbacks:
                 callback(record, posterior)
     if best is not None:
@@ -156,170 +147,6 @@ def fit(
         history.best = int(best["epoch"])
     posterior.eval()
     return history
-
-
-class _Run:
-    """The moving parts of a run: optimiser, rates, the step counter and what the loss was."""
-
-    def __init__(
-        self,
-        posterior: Posterior,
-        settings: Settings,
-        device: torch.device,
-        schedule: schedules.Spec,
-        schedule_posterior: schedules.Spec | None,
-        beta: schedules.Spec,
-        total: int,
-        compile: bool | str,
-    ) -> None:
-        self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
-        self.beta = schedules.beta(beta)
-        self.accelerator = _accelerator(device, settings.precision)
-        groups = _groups(posterior, settings)
-        rates = (schedules.rate(schedule), schedules.rate(schedule_posterior or schedule))
-        self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
-        self.optimizer = _optimizer(settings.optimizer, groups, device)
-        objective = _Objective(posterior, settings.size)
-        self.objective = self.accelerator.prepare(objective) if self.accelerator.num_processes > 1 else objective
-        if compile:
-            self.objective = torch.compile(self.objective, backend="inductor" if compile is True else compile)
-        self.count = 0
-        self.sum = torch.zeros((), device=device)
-        self.since, self.last_loss, self.last_divergence = 0, math.nan, 0.0
-        self.look_every = 1 if device.type == "cpu" else 50
-
-    def step(self, batch: Batch) -> None:
-        """One step of the optimiser; all that is random in it is a function of the seed and the step's number."""
-        torch.manual_seed(numpy_seed(self.settings.seed, 2, self.count))
-        t = self.count / self.total
-        for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * schedule(t)
-        if batch.y is None:
-            raise Error("Training needs answers: the data give inputs alone.")
-        beta = torch.tensor(self.beta(t), device=self.sum.device)
-        with self.accelerator.autocast():
-            loss = self.objective(batch.x, batch.y, batch.weight, beta)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.accelerator.backward(loss)
-        if self.settings.clip is not None:
-            self.accelerator.clip_grad_norm_(self.posterior.parameters(), self.settings.clip)
-        if self.count % self.look_every == 0:
-            self._look(loss)
-        self.optimizer.step()
-        self.sum += loss.detach()
-        self.count += 1
-        self.since += 1
-
-    def _look(self, loss: Tensor) -> None:
-        """Read the loss back; stop before a step that would spoil the parameters."""
-        self.last_loss = float(loss.detach())
-        if math.isfinite(self.last_loss) and math.isfinite(float(self.sum)):
-            return
-        divergence = float(self.posterior.divergence().detach())
-        cause = (
-            "the divergence from the prior is not finite: lower lr_posterior"
-            if not math.isfinite(divergence)
-            else "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
-        )
-        raise Error(
-            f"The loss at step {self.count} is {self.last_loss}. The likely cause: {cause}. The last checkpoint, where "
-            "one is kept, is from before."
-        )
-
-    def postfix(self) -> dict[str, str] | None:
-        """The loss and its two terms, for the progress bar, now and then."""
-        if self.count % 50 != 1:
-            return None
-        divergence = self._divergence()
-        return {
-            "loss": f"{self.last_loss:.3f}",
-            "nll": f"{self.last_loss - divergence:.3f}",
-            "kl/N": f"{divergence:.3f}",
-        }
-
-    def _divergence(self) -> float:
-        """β · penalty / N as of now."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            self.last_divergence = float(self.posterior.divergence())
-            penalty = float(self.posterior.penalty())
-        return self.beta((self.count - 1) / self.total) * penalty / self.settings.size
-
-    def record(self, epoch: int, seconds: float) -> dict[str, float]:
-        """What an epoch was like."""
-        mean = float(self.sum) / max(1, self.since)
-        weighted = self._divergence()
-        record = {
-            "epoch": epoch,
-            "step": self.count,
-            "loss": mean,
-            "nll": mean - weighted,
-            "divergence": self.last_divergence,
-            "beta": self.beta((self.count - 1) / self.total),
-            "lr": float(self.optimizer.param_groups[0]["lr"]),
-            "seconds": seconds,
-        }
-        self.sum.zero_()
-        self.since = 0
-        return record
-
-    def validate(self, data: Any) -> float:
-        """Mean negative log-likelihood on held-out data."""
-        self.posterior.eval()
-        batches, total, rows = Batches(data, 1024, device=self.sum.device), 0.0, 0
-        draws = min(self.posterior.draws, 32)
-        generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
-        for batch in batches.epoch(0):
-            prediction = predict(self.posterior, batch.x, draws, generator)
-            total -= float(prediction.log_prob(batch.y).sum())
-            rows += len(prediction)
-        self.posterior.train()
-        return total / rows
-
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of all parameters and buffers."""
-        return {name: value.detach().clone() for name, value in self.posterior.state_dict().items()}
-
-    def state(self, history: History, best: dict[str, Any] | None) -> checkpoints.State:
-        """All that is needed to go on."""
-        if not math.isfinite(float(self.sum)):
-            raise Error(f"The loss is not finite at step {self.count}: lower the learning rate.")
-        return checkpoints.State(
-            dataclasses.asdict(self.settings),
-            {"count": self.count, "since": self.since, "history": list(history), "last_loss": self.last_loss},
-            {"sum": self.sum},
-            dict(self.posterior.state_dict()),
-            checkpoints.flatten_optimizer(self.optimizer),
-            best,
-        )
-
-    def restore(self, found: checkpoints.State, settings: Settings) -> tuple[History, int, dict[str, Any] | None]:
-        """Go on from a checkpoint: its history, the step to go on with, and the best parameters so far."""
-        different = [k for k, v in dataclasses.asdict(settings).items() if found.settings.get(k) != v]
-        if different:
-            raise Error(
-                f"The checkpoint folder holds a run with another {', '.join(different)}: use another folder for this "
-                "run, or the same settings to go on with that one."
-            )
-        try:
-            self.posterior.load_state_dict(found.posterior)
-            checkpoints.unflatten_optimizer(self.optimizer, found.optimizer)
-        except (RuntimeError, KeyError) as error:
-            raise Error(f"The checkpoint does not belong to this posterior: {error}") from error
-        self.count, self.since = found.progress["count"], found.progress["since"]
-        self.last_loss = found.progress["last_loss"]
-        self.sum.copy_(found.extra["sum"])
-        return History(found.progress["history"]), self.count, found.best
-
-
-class _Objective(nn.Module):
-    """The loss as a module, which is what can be compiled and distributed."""
-
-    def __init__(self, posterior: Posterior, size: int) -> None:
-        super().__init__()
-        self.posterior, self.size = posterior, size
-
-    def forward(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
-        return self.posterior.loss(x, y, size=self.size, beta=beta, weight=weight)
 
 
 class TensorBoard:
@@ -337,64 +164,20 @@ class TensorBoard:
         self.writer.flush()
 
 
-def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
-    """Parameter groups: the network's, the likelihood's, and the posterior's own."""
-    own = {id(p): p for p in posterior.variational()}
-    noise = {id(p): p for p in posterior.likelihood.parameters()}
-    rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise and p.requires_grad]
-    factor = posterior.rate if settings.optimizer == "sgd" else 1.0
-    lr_posterior = settings.lr * posterior.relative_rate if settings.lr_posterior is None else settings.lr_posterior
-    groups = [
-        {"params": rest, "lr": settings.lr, "weight_decay": settings.weight_decay, "posterior": False},
-        {"params": list(noise.values()), "lr": NOISE_RATE * settings.lr, "weight_decay": 0.0, "posterior": False},
-        {
-            "params": [p for p in own.values() if p.requires_grad],
-            "lr": lr_posterior * factor,
-            "weight_decay": 0.0,
-            "posterior": True,
-        },
-    ]
-    groups = [group for group in groups if group["params"]]
-    if not groups:
-        raise Error("There is nothing to train: no parameter requires a gradient.")
-    return groups
-
-
-def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
-    fused = device.type == "cuda"
-    if name == "adam":
-        return torch.optim.AdamW(groups, fused=fused)
-    if name == "sgd":
-        return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
-    raise Error(f"optimizer must be 'adam' or 'sgd'; got {name!r}.")
-
-
-def _accelerator(device: torch.device, precision: str) -> Any:
-    if precision not in ("no", "bf16", "fp16"):
-        raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    if AcceleratorState._shared_state:
-        AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-
-
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        found = torch.device(device)
     except RuntimeError as error:
         raise Error(f"{device!r} is no device: use 'auto', 'cpu' or 'cuda'.") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise Error("There is no CUDA device here: use device='cpu' or 'auto'.")
+    return found
 
 
 def _seed(seed: int | None) -> int:
-    if seed is None:
-        return int(torch.randint(2**62, ()))
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise Error(f"seed must be a whole number of at least 0; got {seed!r}.")
-    return seed
+    return int(torch.randint(2**62, ())) if seed is None else count(seed, "seed", least=0)
 
 
 def _name(spec: schedules.Spec | None) -> str:
@@ -406,76 +189,16 @@ def _held_out(data: Any, share: float, seed: int) -> tuple[Any, Any]:
     """Split data in memory into a training and a validation part."""
     if not 0 < share < 1:
         raise Error(f"validation must be data or a share between 0 and 1; got {share}.")
-    everything = Batches(data, 1).memory
-    if everything is None:
+    everything = Batches(data, 1)
+    if everything.memory is None or everything.size is None:
         raise Error("A share can be held out of data in memory only: give validation data of their own.")
-    rows = Batches(data, 1).size or 0
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(numpy_seed(seed, 4)))
-    held = max(1, round(share * rows))
-    if held >= rows:
-        raise Error(f"{rows} rows are too few to hold out {share:.0%} of them.")
+    order = torch.randperm(everything.size, generator=torch.Generator().manual_seed(numpy_seed(seed, 4)))
+    held = max(1, round(share * everything.size))
+    if held >= everything.size:
+        raise Error(f"{everything.size} rows are too few to hold out {share:.0%} of them.")
+    parts = [part for part in everything.memory if part is not None]
 
-    def part(chosen: Tensor) -> tuple[Any, ...]:
-        return tuple(inputs.take(p, chosen) for p in everything if p is not None)
+    def chosen(rows: Tensor) -> tuple[Any, ...]:
+        return tuple(inputs.take(part, rows) for part in parts)
 
-    return part(order[held:]), part(order[:held])
-
-
-@contextlib.contextmanager
-def _own_generators(device: torch.device) -> Iterator[None]:
-    """Leave the global generators as they were found."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
-class _Stop:
-    """Ctrl-C with a checkpoint folder: the step under way is finished and saved first. A second one stops at once."""
-
-    def __init__(self, checkpoint: str | Path | None) -> None:
-        self.folder, self.asked = checkpoint, False
-        self.active = checkpoint is not None and threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> "_Stop":
-        if self.active:
-            self.before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def now(self) -> None:
-        """Stop here, if asked to; all is saved."""
-        if self.asked:
-            raise KeyboardInterrupt(
-                f"Training was stopped and saved in {self.folder}: the same call goes on from there."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        if self.active:
-            signal.signal(signal.SIGINT, self.before)
-
-
-class _bar:
-    """tqdm where it is wanted, else nothing."""
-
-    def __init__(self, total: int, start: int, shown: bool) -> None:
-        self.bar = None
-        if shown:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total, initial=start, unit="step", file=sys.stderr, dynamic_ncols=True, leave=False)
-
-    def __enter__(self) -> "_bar":
-        return self
-
-    def update(self, postfix: dict[str, str] | None) -> None:
-        if self.bar is not None:
-            self.bar.update()
-            if postfix:
-                self.bar.set_postfix(postfix)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
+    return chosen(order[held:]), chosen(order[:held])

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ import posterity
 from posterity import datasets, evaluation
 from posterity.errors import Error
 
+SMALL = 200_000
+"""Parameters of a network that one thread trains faster than several, which would wait for each other."""
 HASHED = 2**28
 """Files up to this many bytes are known by their content, larger ones by size and time."""
 
@@ -89,7 +92,10 @@ def execute(
     Returns the posterior and the record: `scores` and `summary`.
     """
     build: Any = posterity.methods()[method]
-    posterior = build(network(data, seed), seed=seed)
+    net = network(data, seed)
+    if "OMP_NUM_THREADS" not in os.environ and sum(p.numel() for p in net.parameters()) < SMALL:
+        torch.set_num_threads(1)
+    posterior = build(net, seed=seed)
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(
         posterior,

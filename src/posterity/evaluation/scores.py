@@ -100,8 +100,9 @@ def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
     else:
         probs = probs.reshape(y.shape)
         probs, classes = torch.stack([1 - probs, probs], dim=1), y.long()
-    if bool((classes == NOT_OBSERVED).any()):
-        seen = classes != NOT_OBSERVED
+    hidden = getattr(prediction, "ignore", NOT_OBSERVED)
+    if bool((classes == hidden).any()):
+        seen = classes != hidden
         probs, classes = probs.movedim(1, -1)[seen], classes[seen]
     if classes.numel() and (classes.min() < 0 or classes.max() >= probs.shape[1]):
         raise Error(
@@ -147,4 +148,7 @@ def score(prediction: Any, y: Tensor) -> dict[str, float]:
 
 
 def _nll(prediction: Any, y: Tensor) -> float:
-    return -float(prediction.log_prob(y).double().mean())
+    values = prediction.log_prob(y).double()
+    if not y.is_floating_point():
+        values = values[(y != getattr(prediction, "ignore", NOT_OBSERVED)).reshape(len(y), -1).any(1)]
+    return -float(values.mean())

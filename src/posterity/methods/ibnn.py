@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from posterity import inputs, mixtures
 from posterity.errors import Error
-from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, randn, randperm
+from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive, randn, randperm
 from posterity.sites import Selector, Sites, select
 
 KLS = ("mixture_mean", "bound", "mean_of_kls", "monte_carlo")
@@ -87,8 +87,9 @@ class IBNN(Posterior):
         self.kl = _one_of(kl, KLS, "kl")
         self.assignment = _one_of(assignment, ("paper", "authors"), "assignment")
         self.where = _one_of(noise, tuple(NOISES), "noise")
-        self.gamma, self.per_layer, self.bias_noise = float(gamma), bool(per_layer), bool(bias_noise)
-        self.init_std, self.init_noise = init_std, init_noise
+        self.gamma = positive(gamma, "gamma", zero=True)
+        self.per_layer, self.bias_noise = bool(per_layer), bool(bias_noise)
+        self.init_std, self.init_noise = positive(init_std, "init_std", zero=True), positive(init_noise, "init_noise")
         self.reasons = select(network, layers)
         names = [name for name, reason in self.reasons.items() if reason is None]
         if not names:
@@ -97,10 +98,14 @@ class IBNN(Posterior):
         self.sites = Sites(network, self.kinds, names)
         like = next(network.parameters()).detach()
         shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
-        prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
-        if prior.shape not in ((), (self.sites.size,)) or not bool((prior > 0).all()):
+        try:
+            prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            prior = torch.zeros(())
+        finite = bool(((prior > 0) & prior.isfinite()).all())
+        if prior.shape not in ((), (self.sites.size,)) or not finite:
             raise Error(f"prior_std must be a positive number or {self.sites.size} of them, one for each node.")
-        self.register_buffer("prior_std", prior)
+        self.register_buffer("prior_std", prior, persistent=False)
         self.means = nn.Parameter(1 + init_std * randn(shape, like, generator))
         stds = (init_noise * (1 + 0.4 * randn(shape, like, generator))).abs().clamp(min=1e-3)
         self.spreads = nn.Parameter(torch.log(torch.expm1(stds)))
@@ -167,26 +172,29 @@ class IBNN(Posterior):
 
     def describe(self) -> Description:
         """Layers with noise at their inputs or outputs; parameters that stay points, and why."""
-        sizes = {site.name: site.sizes for site in self.sites}
+        sites = {site.name: site for site in self.sites}
         lines = []
-        for name, layer in self.network.named_modules():
-            if name not in self.reasons:
-                continue
-            reason = self.reasons[name]
-            noise = ", ".join(f"{size} {kind}{'s' if size > 1 else ''}" for kind, size in sizes.get(name, {}).items())
-            lines.append(
-                Entry(
-                    name,
-                    type(layer).__name__,
-                    reason is None,
-                    f"noise on {noise}" if reason is None else reason,
-                )
-            )
-            for key, p in layer.named_parameters(recurse=False):
-                drawn = reason is None and (key == "weight" or self.bias_noise or self.where != "input")
-                why = "a product with the noise" if drawn else reason or "a point: bias_noise=True makes it uncertain"
+        for name, reason in self.reasons.items():
+            layer, site = self.network.get_submodule(name), sites.get(name)
+            if site is None:
+                reason = reason or f"it has no {self.where} that carries noise"
+            elif self.sites.probed and site.layout is None:
+                reason = "the network uses it without calling it, so no noise reaches it"
+            noise = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in (site.sizes if site else {}).items())
+            lines.append(Entry(name, type(layer).__name__, not reason, reason or f"noise on {noise}"))
+            for key, p in layer.named_parameters():
+                if not key.startswith("parametrizations.") and "." in key:
+                    continue
+                drawn = not reason and self._multiplies(key)
+                why = "a product with the noise" if drawn else reason or "a point, which this noise does not multiply"
                 lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, why))
         return Description(lines)
+
+    def _multiplies(self, key: str) -> bool:
+        """Whether the noise at a layer makes its parameter of this name uncertain."""
+        if key.startswith(("weight_", "bias_")):  # of a recurrent layer, whose first inputs carry noise
+            return key.startswith("weight_ih_l0")
+        return "bias" not in key or self.bias_noise or self.where != "input"
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values; `layers` as the names that were chosen."""

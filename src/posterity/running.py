@@ -1,0 +1,336 @@
+"""The moving parts of a training run: optimiser, rates, the step counter, what the loss was, and how it stops."""
+
+import contextlib
+import dataclasses
+import math
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from posterity import checkpoints, inputs, schedules
+from posterity.errors import Error
+from posterity.history import History
+from posterity.loading import Batch, Batches, numpy_seed
+from posterity.posterior import Posterior
+from posterity.prediction import predict
+
+#: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
+NOISE_RATE = 10.0
+
+
+@dataclasses.dataclass
+class Settings:
+    """What a run depends on; a checkpoint of other settings is refused."""
+
+    epochs: int
+    batch_size: int | None
+    lr: float
+    lr_posterior: float | None
+    weight_decay: float
+    optimizer: str
+    precision: str
+    clip: float | None
+    schedule: str
+    schedule_posterior: str
+    beta: str
+    seed: int
+    size: int
+    posterior: dict[str, Any]
+    likelihood: dict[str, Any]
+
+
+class Run:
+    """One run of `fit`, step by step."""
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        settings: Settings,
+        device: torch.device,
+        accelerator: Any,
+        rates: tuple[schedules.Schedule, schedules.Schedule],
+        beta: schedules.Schedule,
+        total: int,
+        compile: bool | str,
+    ) -> None:
+        self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
+        self.accelerator, self.beta = accelerator, beta
+        groups = _groups(posterior, settings)
+        self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
+        self.optimizer = _optimizer(settings.optimizer, groups, device)
+        self.objective: Any = _Objective(posterior, settings.size)
+        if accelerator.num_processes > 1:
+            self.objective = accelerator.prepare(self.objective)
+        if compile:
+            self.objective = torch.compile(self.objective, backend="inductor" if compile is True else compile)
+        self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
+        self.count = self.since = 0
+        self.sum = torch.zeros((), device=device)
+        self.last_loss = math.nan
+        self.penalty = self._terms()[1]
+        self.look_every = 1 if device.type == "cpu" else 50
+
+    def step(self, batch: Batch) -> None:
+        """One step of the optimiser; all that is random in it is a function of the seed and the step's number."""
+        torch.manual_seed(numpy_seed(self.settings.seed, 2, self.count))
+        t = self.count / self.total
+        for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * schedule(t)
+        if batch.y is None:
+            raise Error("Training needs answers: the data give inputs alone.")
+        beta = torch.tensor(self.beta(t), device=self.sum.device)
+        x = inputs.apply(batch.x, lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor)
+        with self.accelerator.autocast():
+            loss = self.objective(x, batch.y, batch.weight, beta)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
+        scaler = self.accelerator.scaler  # Accelerate unscales and steps only what it has prepared
+        if scaler is not None:
+            scaler.unscale_(self.optimizer)
+        if self.settings.clip is not None:
+            nn.utils.clip_grad_norm_(self.posterior.parameters(), self.settings.clip)
+        if self.count % self.look_every == 0:
+            self._look(loss)
+        if scaler is None:
+            self.optimizer.step()
+        else:
+            scaler.step(self.optimizer)
+            scaler.update()
+        self.sum += loss.detach()
+        self.count += 1
+        self.since += 1
+
+    def _look(self, loss: Tensor) -> None:
+        """Read the loss back; stop before a step that would spoil the parameters."""
+        self.last_loss = float(loss.detach())
+        if not math.isfinite(self.last_loss) or not math.isfinite(float(self.sum)):
+            self._complain(self.last_loss)
+
+    def _complain(self, loss: float) -> NoReturn:
+        cause = (
+            "the divergence from the prior is not finite: lower lr_posterior"
+            if not math.isfinite(self._terms()[0])
+            else "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
+        )
+        raise Error(
+            f"The loss at step {self.count} is {loss}. The likely cause: {cause}. The last checkpoint, where one is "
+            "kept, is from before."
+        )
+
+    def _terms(self) -> tuple[float, float]:
+        """Divergence and penalty as of now."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.settings.seed)
+            return float(self.posterior.divergence()), float(self.posterior.penalty())
+
+    def postfix(self) -> dict[str, str] | None:
+        """The loss and its two terms, for the progress bar, now and then."""
+        if self.count % 50 != 1:
+            return None
+        weighed = self.beta((self.count - 1) / self.total) * self._terms()[1] / self.settings.size
+        terms = {"loss": self.last_loss, "nll": self.last_loss - weighed, "kl/N": weighed}
+        return {name: f"{value:.3f}" for name, value in terms.items()}
+
+    def record(self, epoch: int, seconds: float) -> dict[str, float]:
+        """What an epoch was like. Its likelihood is the loss less β · penalty / N, which moves from step to step."""
+        steps = max(1, self.since)
+        mean = float(self.sum) / steps
+        if not math.isfinite(mean):
+            self._complain(mean)
+        before, (divergence, self.penalty) = self.penalty, self._terms()
+        betas = [self.beta((self.count - steps + i) / self.total) for i in range(steps)]
+        change = (self.penalty - before) / steps
+        weighed = sum(beta * (before + (i + 0.5) * change) for i, beta in enumerate(betas)) / steps
+        record = {
+            "epoch": epoch,
+            "step": self.count,
+            "loss": mean,
+            "nll": mean - weighed / self.settings.size,
+            "divergence": divergence,
+            "beta": betas[-1],
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "seconds": seconds,
+        }
+        self.sum.zero_()
+        self.since = 0
+        return record
+
+    def validate(self, data: Any) -> float:
+        """Mean negative log-likelihood on held-out data."""
+        self.posterior.eval()
+        total, rows = 0.0, 0
+        draws = min(self.posterior.draws, 32)
+        generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
+        for batch in Batches(data, 1024, device=self.sum.device).epoch(0):
+            if batch.y is None:
+                raise Error("Validation needs answers: its data give inputs alone.")
+            prediction = predict(self.posterior, batch.x, draws, generator)
+            total -= float(prediction.log_prob(batch.y).sum())
+            rows += len(prediction)
+        self.posterior.train()
+        return total / rows
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of all parameters and buffers."""
+        return {name: value.detach().clone() for name, value in self.posterior.state_dict().items()}
+
+    def state(self, history: History, best: dict[str, Any] | None) -> checkpoints.State:
+        """All that is needed to go on."""
+        if not math.isfinite(float(self.sum)):
+            self._complain(float(self.sum))
+        names = ("count", "since", "last_loss", "penalty")
+        return checkpoints.State(
+            dataclasses.asdict(self.settings),
+            {"history": list(history), **{name: getattr(self, name) for name in names}},
+            {"sum": self.sum},
+            dict(self.posterior.state_dict()),
+            checkpoints.flatten_optimizer(self.optimizer),
+            best,
+        )
+
+    def restore(self, found: checkpoints.State) -> tuple[History, dict[str, Any] | None]:
+        """Go on from a checkpoint: its history, and the best parameters so far."""
+        settings = dataclasses.asdict(self.settings)
+        different = [name for name, value in settings.items() if found.settings.get(name) != value]
+        if different:
+            raise Error(
+                f"The checkpoint folder holds a run with another {', '.join(different)}: use another folder for this "
+                "run, or the same settings to go on with that one."
+            )
+        try:
+            self.posterior.load_state_dict(found.posterior)
+            checkpoints.unflatten_optimizer(self.optimizer, found.optimizer)
+            self.sum.copy_(found.extra["sum"])
+            history = History(found.progress["history"])
+            self.count, self.since = found.progress["count"], found.progress["since"]
+            self.last_loss, self.penalty = found.progress["last_loss"], found.progress["penalty"]
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise Error(f"The checkpoint does not belong to this posterior: {error}") from error
+        return history, found.best
+
+
+class _Objective(nn.Module):
+    """The loss as a module, which is what can be compiled and distributed."""
+
+    def __init__(self, posterior: Posterior, size: int) -> None:
+        super().__init__()
+        self.posterior, self.size = posterior, size
+
+    def forward(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
+        return self.posterior.loss(x, y, size=self.size, beta=beta, weight=weight)
+
+
+def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
+    """Parameter groups: the network's, the likelihood's, and the posterior's own."""
+    own = {id(p): p for p in posterior.variational()}
+    noise = {id(p): p for p in posterior.likelihood.parameters()}
+    rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise]
+    factor = posterior.rate if settings.optimizer == "sgd" else 1.0
+    lr_posterior = settings.lr * posterior.relative_rate if settings.lr_posterior is None else settings.lr_posterior
+    kinds = [
+        (rest, settings.lr, settings.weight_decay, False),
+        (list(noise.values()), NOISE_RATE * settings.lr, 0.0, False),
+        (list(own.values()), lr_posterior * factor, 0.0, True),
+    ]
+    groups = [
+        {"params": trained, "lr": lr, "weight_decay": decay, "posterior": is_posterior}
+        for parameters, lr, decay, is_posterior in kinds
+        if (trained := [p for p in parameters if p.requires_grad])
+    ]
+    if not groups:
+        raise Error("There is nothing to train: no parameter requires a gradient.")
+    return groups
+
+
+def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
+    fused = device.type == "cuda"
+    if name == "adam":
+        return torch.optim.AdamW(groups, fused=fused)
+    if name == "sgd":
+        return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
+    raise Error(f"optimizer must be 'adam' or 'sgd'; got {name!r}.")
+
+
+@contextlib.contextmanager
+def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
+    """An Accelerator of this run's own: what a caller had set up is there again afterwards."""
+    if precision not in ("no", "bf16", "fp16"):
+        raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    states = [state._shared_state for state in (AcceleratorState, PartialState, GradientState)]
+    before = [dict(state) for state in states]
+    for state in states:
+        state.clear()
+    try:
+        yield Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
+    finally:
+        for state, values in zip(states, before, strict=True):
+            state.clear()
+            state.update(values)
+
+
+def generators(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Leaves the global generators as they were found."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+class Stop:
+    """Ctrl-C with a checkpoint folder: the step under way is finished and saved first. A second one stops at once."""
+
+    def __init__(self, checkpoint: str | Path | None) -> None:
+        self.folder, self.asked = checkpoint, False
+        self.active = checkpoint is not None and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> "Stop":
+        if self.active:
+            self.before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def now(self) -> None:
+        """Stop here, if asked to; all is saved."""
+        if self.asked:
+            raise KeyboardInterrupt(
+                f"Training was stopped and saved in {self.folder}: the same call goes on from there."
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self.active:
+            signal.signal(signal.SIGINT, self.before)
+
+
+class Bar:
+    """tqdm where it is wanted, else nothing."""
+
+    def __init__(self, total: int, start: int, shown: bool) -> None:
+        self.bar = None
+        if shown:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total, initial=start, unit="step", file=sys.stderr, dynamic_ncols=True, leave=False)
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def update(self, postfix: dict[str, str] | None) -> None:
+        """One step further."""
+        if self.bar is not None:
+            self.bar.update()
+            if postfix:
+                self.bar.set_postfix(postfix)
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
