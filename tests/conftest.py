@@ -24,3 +24,12 @@ def case(request: pytest.FixtureRequest) -> tuple[nn.Module, Tensor, Tensor]:
     """A small network, inputs and class labels for it."""
     make, shape = CASES[request.param]
     return seeded(make), torch.randn(7, *shape, generator=generator(1)), torch.arange(7) % 3
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """In continuous integration a skipped test is a failed one, but for those that need real data or a GPU."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("CI") and not any(map(item.get_closest_marker, ("realdata", "gpu"))):
+        report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"

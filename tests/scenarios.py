@@ -45,7 +45,9 @@ def correlated_regression() -> LinearRegression:
     g = generator(7)
     base = torch.randn(n, 2, generator=g, dtype=torch.float64)
     x = torch.stack([base[:, 0], 0.98 * base[:, 0] + math.sqrt(1 - 0.98**2) * base[:, 1]], 1)
-    y = x @ torch.tensor([[0.7], [-0.2]], dtype=torch.float64) + noise * torch.randn(n, 1, generator=g, dtype=torch.float64)
+    y = x @ torch.tensor([[0.7], [-0.2]], dtype=torch.float64) + noise * torch.randn(
+        n, 1, generator=g, dtype=torch.float64
+    )
     precision = x.T @ x / noise**2 + torch.eye(2, dtype=torch.float64) / prior_std**2
     covariance = torch.linalg.inv(precision)
     mean = covariance @ (x.T @ y[:, 0]) / noise**2

@@ -135,13 +135,30 @@ def test_gradients_reach_every_trainable_parameter(posterior, case):
             assert bool((parameter.grad != 0).any()), name
 
 
-def test_the_loss_is_the_mean_nll_plus_the_divergence_over_the_data_size(posterior, case):
+def test_without_divergence_the_loss_is_the_mean_nll_of_the_training_draws(posterior, case):
+    """Up to a whole number that does not depend on the data: an ensemble's loss is the sum over its members."""
     x, y = case[1:]
-    values = [posterior.loss(x, y, size=50, beta=beta, generator=generator(2)) for beta in (0.0, 1.0)]
-    outputs = posterior(x, generator=generator(2))
-    nll = torch.stack([nn.functional.cross_entropy(out, y) for out in outputs]).mean()
-    torch.testing.assert_close(values[0], nll)
-    torch.testing.assert_close(values[1] - values[0], posterior.penalty() / 50, rtol=1e-3, atol=1e-5)
+    factors = []
+    for rows in (slice(0, 4), slice(2, 7)):
+        loss = posterior.loss(x[rows], y[rows], size=50, beta=0.0, generator=generator(2))
+        outputs = posterior(x[rows], generator=generator(2))
+        factors.append(loss / torch.stack([nn.functional.cross_entropy(out, y[rows]) for out in outputs]).mean())
+    torch.testing.assert_close(factors[0], factors[0].round(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(factors[0], factors[1], rtol=1e-4, atol=0)
+
+
+def test_the_divergence_is_divided_by_the_size_of_the_data(posterior, case):
+    x, y = case[1:]
+
+    def loss(seed, size, beta):
+        return posterior.loss(x, y, size=size, beta=beta, generator=generator(seed)).detach().double()
+
+    parts = torch.stack([50 * (loss(seed, 50, 1.0) - loss(seed, 50, 0.0)) for seed in range(20)])
+    own = torch.stack([posterior.penalty(generator(seed)).detach().double() for seed in range(20)])
+    error = 5 * (parts.var() + own.var()).div(20).sqrt() + 2e-3 * own.mean().abs() + 1e-4
+    assert abs(parts.mean() - own.mean()) < error
+    torch.testing.assert_close(100 * (loss(0, 100, 1.0) - loss(0, 100, 0.0)), parts[0], rtol=5e-3, atol=1e-3)
+    torch.testing.assert_close(loss(0, 50, 0.5) - loss(0, 50, 0.0), parts[0] / 100, rtol=5e-3, atol=1e-4)
 
 
 def test_deepcopy_and_pickle_also_after_a_forward_pass(posterior, case):
