@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 import torch
-from common import generator
 from torch import Tensor, nn
 
 import posterity
+from common import generator
 
 DIRECTIONS = torch.tensor([[1.0, -1.0], [1.0, 1.0], [1.0, 0.0]]) / torch.tensor([[math.sqrt(2)], [math.sqrt(2)], [1.0]])
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from common import ConvNet, generator, seeded
 
 import posterity
+from common import ConvNet, generator, seeded
 
 pytestmark = pytest.mark.gpu
 METHODS = posterity.methods()
