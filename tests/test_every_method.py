@@ -304,7 +304,7 @@ def test_networks_that_take_and_give_more_than_a_tensor(method):
     as_tuple = posterior.draw(3, generator())((left, right))
     as_mapping = posterior.draw(3, generator())({"left": left, "right": right})
     torch.testing.assert_close(as_tuple, as_mapping)
-    assert posterior((left, right)).shape == (1, 6, 4)
+    assert posterior((left, right)).shape == (posterior.samples, 6, 4)
     assert posterity.predict(posterior, {"left": left, "right": right}, 3).probs.shape == (6, 4)
     assert method(seeded(Pair), output="aux").draw(2)((left, right)).shape == (2, 6, 3)
     with pytest.raises(posterity.Error, match="aux"):

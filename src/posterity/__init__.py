@@ -6,7 +6,7 @@ from types import ModuleType
 from posterity import networks
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.methods import IBNN, MAP
+from posterity.methods import IBNN, MAP, DeepEnsemble, MCDropout
 from posterity.methods import table as methods
 from posterity.posterior import Functions, Posterior
 from posterity.prediction import Prediction, predict
@@ -28,10 +28,12 @@ __all__ = [
     "MAP",
     "Bernoulli",
     "Categorical",
+    "DeepEnsemble",
     "Error",
     "Functions",
     "Gaussian",
     "Likelihood",
+    "MCDropout",
     "Posterior",
     "Prediction",
     "fit",

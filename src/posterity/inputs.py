@@ -85,8 +85,8 @@ def take(x: Any, chosen: Tensor) -> Any:
 
 def rows(x: Any) -> int | None:
     """The number of rows, or None where the tensors of x do not agree on one."""
-    counts = {tensor.shape[0] for tensor in tensors(x)}
-    return counts.pop() if len(counts) == 1 else None
+    counts = [tensor.shape[0] for tensor in tensors(x)]
+    return counts[0] if counts and all(count == counts[0] for count in counts) else None
 
 
 def as_tensors(x: Any, device: torch.device | None = None) -> Any:

@@ -28,7 +28,7 @@ class Features(NamedTuple):
 
 
 #: Hooks read the noise from their site, so two threads must not run a noisy network at once.
-_ONE_AT_A_TIME = threading.RLock()
+ONE_AT_A_TIME = threading.RLock()
 _CONV = ("in_channels", "out_channels")
 LAYERS: dict[type[nn.Module], Features] = {
     nn.RNNBase: Features("input_size", "hidden_size", -1),
@@ -265,7 +265,7 @@ class Sites:
 
     def run(self, network: nn.Module, x: Any, noise: Tensor, weights: Mapping[str, Tensor] | None = None) -> Any:
         """The network's result under noise `[size]` or `[rows, size]`, and under other weights where given."""
-        with contextlib.nullcontext() if torch.compiler.is_compiling() else _ONE_AT_A_TIME:
+        with contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME:
             for site, part in zip(self.sites, noise.split([site.size for site in self.sites], dim=-1), strict=True):
                 site.set(part)
             try:
@@ -379,7 +379,7 @@ def _is_blocked(site: Site, axis: int, call: int, network: nn.Module, x: Any) ->
             pair = _take(x, 2)
             inputs.call(network, pair)
             calls = len(seen)
-            inputs.call(network, inputs.apply(pair, _change_last))
+            inputs.call(network, inputs.apply(pair, change_last))
     finally:
         handle.remove()
         for module, mode in modes.items():
@@ -396,7 +396,8 @@ def _is_blocked(site: Site, axis: int, call: int, network: nn.Module, x: Any) ->
     return blocked
 
 
-def _change_last(tensor: Tensor) -> Tensor:
+def change_last(tensor: Tensor) -> Tensor:
+    """The tensor with another last row."""
     changed = tensor.clone()
     if tensor.is_floating_point():
         changed[-1] = changed[-1] * 0.5 + torch.linspace(0.1, 1.0, changed[-1].numel()).to(tensor).view(

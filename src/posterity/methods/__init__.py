@@ -1,10 +1,17 @@
 """The methods, one file each, and the table of their short names."""
 
+from posterity.methods.dropout import MCDropout
+from posterity.methods.ensemble import DeepEnsemble
 from posterity.methods.ibnn import IBNN
 from posterity.methods.map import MAP
 from posterity.posterior import Posterior
 
-TABLE: dict[str, type[Posterior]] = {"map": MAP, "ibnn": IBNN}
+TABLE: dict[str, type[Posterior]] = {
+    "map": MAP,
+    "ensemble": DeepEnsemble,
+    "dropout": MCDropout,
+    "ibnn": IBNN,
+}
 
 
 def table() -> dict[str, type[Posterior]]:

@@ -1,0 +1,132 @@
+"""Monte Carlo dropout: the masks that regularise training are kept at prediction, one set for each function."""
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.masks import Answer, Masks, Plans, add, fresh, none, rate_of, reasons_against, seeded, switched_on
+from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive
+from posterity.sites import Selector
+
+
+class MCDropout(Posterior):
+    """Dropout as a posterior: a drawn function is the network under masks that stay (Gal & Ghahramani 2016).
+
+    f(x) is the network with every dropout replaced by h ↦ m ∘ h / (1 − p), m ~ Bernoulli(1 − p). The dropout is the
+    network's own: modules, functional calls, and that of attention weights. Where it has none, dropout with `rate` is
+    added at the inputs of its linear and convolution layers. In training masks are fresh for every row, as ever; a
+    drawn function has one mask for all rows and all later calls. Everything else (batch statistics above all) is in
+    evaluation mode in a drawn function.
+
+    It trains the network that it is given. The divergence is 0, like that of MAP: weight decay is the prior. Gal's tie
+    of the two is λ = (1 − p) l² / (2 N τ) for the penalty λ ‖W‖², prior length scale l and noise precision τ.
+
+    Two dropouts are active in training alone: that between the layers of an nn.LSTM, GRU or RNN, and any that the
+    network does not even call in evaluation mode (behind `if self.training:`).
+
+    Args:
+        network: any module.
+        rate: p of the dropout that is added; the network's own keeps its own.
+        samples: training draws per datum (S).
+        layers: at which layers dropout may be added: a name pattern, several, or a function of name and layer.
+        output: which part of the network's result is the answer, where it returns several.
+        seed: takes part in the contract, as `generator` does: nothing is random in the construction.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        rate: float = 0.1,
+        *,
+        samples: int = 1,
+        layers: Selector = None,
+        output: str | int | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(network, samples=samples, output=output)
+        as_generator(seed, generator)
+        self.rate_added = positive(rate, "rate", zero=True)
+        if self.rate_added >= 1:
+            raise Error(f"rate must be below 1: the share of numbers that are dropped; got {rate!r}.")
+        self.own = {name for name, module in network.named_modules() if rate_of(module)}
+        self.reasons = {} if self.own else reasons_against(network, layers)
+        self.added = add(network, [name for name, reason in self.reasons.items() if reason is None], self.rate_added)
+        self.plans = Plans()
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs under masks that are fresh for every row and sample, `[samples, batch, ...]`."""
+        rows = inputs.rows(x)
+        if rows is None:
+            raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
+        added = self.added if self.added and self.plans.find(self.network, self.added, x).added else []
+        if self.samples > 1:
+            x = inputs.apply(x, lambda tensor: tensor.repeat(self.samples, *[1] * (tensor.dim() - 1)))
+        mode = contextlib.nullcontext() if self.network.training else Answer(fresh)
+        with seeded(generator, x), mode, switched_on(added):
+            out = inputs.output(inputs.call(self.network, x), self.output)
+        return out.view(self.samples, rows, *out.shape[1:])
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """Zero: weight decay stands for the prior."""
+        return torch.zeros((), device=next(iter(self.parameters()), torch.zeros(())).device)
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
+        """n functions, each with masks of its own for every input."""
+        device = None if generator is None else generator.device
+        seeds = torch.randint(2**62, (count(n, "n"),), generator=generator, device=device)
+        like = next(iter(self.parameters()), torch.zeros(()))
+        return Masked(self, n, seeds.to(like.device))
+
+    def mean(self) -> Functions:
+        """The network without dropout."""
+        return Masked(self, 1, None)
+
+    def describe(self) -> Description:
+        """Where masks are drawn, and what is a point."""
+        added = {site.name for site in self.added}
+        lines = []
+        for name, module in self.network.named_modules():
+            kind = type(module).__name__
+            if name in self.own:
+                lines.append(Entry(name, kind, True, f"the network's own dropout, p = {rate_of(module):g}"))
+            elif name in added:
+                lines.append(Entry(name, kind, True, f"dropout added at its input, p = {self.rate_added:g}"))
+            elif isinstance(module, nn.RNNBase) and module.dropout:
+                lines.append(Entry(name, kind, False, "dropout between its layers is in its kernel: in training only"))
+            for key, p in module.named_parameters(recurse=False):
+                drawn = name in added and key == "weight"
+                reason = "a product with the mask" if drawn else self.reasons.get(name) or "a point: masks are drawn"
+                lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, reason))
+        return Description(lines)
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values; `layers` as the names that were chosen."""
+        layers = None if self.own or not self.rate_added else [site.name for site in self.added]
+        return {"rate": self.rate_added, "samples": self.samples, "layers": layers, "output": self.output}
+
+
+class Masked(Functions):
+    """Functions that differ in their dropout masks; `noise` holds one whole number a function, `[n]`.
+
+    A mask is a hash of that number, of which dropout of the pass it is, and of the position in one row: nothing has to
+    be known or kept of its shape, and what comes before the first dropout is computed once for all functions.
+    """
+
+    def __init__(self, posterior: MCDropout, n: int, seeds: Tensor | None) -> None:
+        super().__init__(posterior.network, n, noise=seeds, output=posterior.output)
+        self.added = add(self.network, [site.name for site in posterior.added], posterior.rate_added)
+        self.plans = posterior.plans
+
+    def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        if noise is None:
+            answer, added = none, []
+        else:
+            plan = self.plans.find(self.network, self.added, x)
+            answer, added = Masks(noise, plan.places), self.added if plan.added else []
+        with Answer(answer), switched_on(added):
+            return inputs.output(inputs.call(self.network, x), self.output)

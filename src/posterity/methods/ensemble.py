@@ -1,0 +1,267 @@
+"""Deep ensembles: several networks, each trained from an initialisation of its own."""
+
+import copy
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.likelihoods import Likelihood
+from posterity.methods.dropout import seeded
+from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive, randn, randperm
+from posterity.sites import LAYERS
+from posterity.weights import Weights
+
+#: Up to so many weights a member is launch-bound, and members are faster together than one by one.
+TOGETHER = 100_000
+
+
+class DeepEnsemble(Posterior):
+    """M fresh initialisations of one architecture, trained on the same data (Lakshminarayanan et al. 2017).
+
+    The loss is the sum of the members' losses on a shared batch, so each member is trained as MAP would train it; the
+    divergence is 0 and weight decay the prior. With `adversarial` = ε a member's loss is half on x and half on
+    x + ε sign(∇ₓ of its own loss), through which no gradient flows.
+
+    The given network is a template and stays as it was. A member is a copy in which every module's own
+    `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is
+    drawn from a normal distribution with its mean and standard deviation; frozen parameters are shared as they are.
+    Members of up to 100,000 weights run together (vectorised), larger ones and those with buffers (batch statistics,
+    which each member has of its own) one by one; the results are the same.
+
+    Args:
+        network: any module.
+        members: M.
+        samples: members that take part in a training step, by default all; of fewer, other ones each time.
+        adversarial: ε, in units of the inputs; None trains on x alone.
+        output: which part of the network's result is the answer, where it returns several.
+        seed: of the initialisations; or `generator`.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        members: int = 5,
+        *,
+        samples: int | None = None,
+        adversarial: float | None = None,
+        output: str | int | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        members = count(members, "members")
+        super().__init__(network, samples=members if samples is None else samples, output=output)
+        self.members = self.models = self.draws = members
+        self.adversarial = None if adversarial is None else positive(adversarial, "adversarial")
+        self.weights = _Trained(network)
+        generator = as_generator(seed, generator)
+        fresh = [_fresh(network, self.weights.names, generator) for _ in range(members)]
+        self.how = {name: how for name, how in fresh[0][1].items() if name in self.weights.shapes}
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.flat = nn.Parameter(torch.stack([self.weights.join(dict(net.named_parameters())) for net, _ in fresh]))
+        self.buffer_names = [name for name, _ in network.named_buffers()]
+        for index, name in enumerate(self.buffer_names):
+            self.register_buffer(f"buffer{index}", torch.stack([net.get_buffer(name) for net, _ in fresh]))
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs of all members, or of `samples` of them, `[samples, batch, ...]`."""
+        return self._outputs(self._spread(self.samples, generator), x, generator)
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """Zero: weight decay stands for the prior."""
+        return torch.zeros((), device=self.flat.device)
+
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        likelihood: Likelihood | None = None,
+        *,
+        size: int,
+        beta: float | Tensor = 1.0,
+        weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Σ_m −log p(y|x) per datum: a 0-d tensor."""
+        if self.adversarial is None:
+            one = super().loss(x, y, likelihood, size=size, beta=beta, weight=weight, generator=generator)
+            return self.models * one
+        log_prob = self._adversarial(x, y, self.likelihood if likelihood is None else likelihood, generator)
+        return -self.models * (log_prob if weight is None else log_prob * weight.reshape(-1)).mean()
+
+    def _adversarial(self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None) -> Tensor:
+        """Log-likelihoods `[samples, batch]`, half on x, half a step up each member's own loss."""
+        chosen, step = self._spread(self.samples, generator), self.adversarial
+        x = inputs.apply(x, lambda t: t.detach().expand(len(chosen), *t.shape).clone())
+        moving = [t.requires_grad_() for t in inputs.tensors(x) if t.is_floating_point()]
+        if not moving or step is None:
+            raise Error("Adversarial training moves the inputs: they must be floating-point numbers.")
+        clean = likelihood.log_prob(self._outputs(chosen, x, generator, each=True), y)
+        signs = iter([g.sign() for g in torch.autograd.grad(-clean.sum(), moving, retain_graph=True)])
+        x = inputs.apply(x, lambda t: t.detach() + step * next(signs) if t.is_floating_point() else t)
+        return (clean + likelihood.log_prob(self._outputs(chosen, x, generator, each=True), y)) / 2
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
+        """n members, as evenly as n allows, the remainder at random; one that is drawn several times runs once."""
+        return Members(self, self._spread(count(n, "n"), generator))
+
+    def member(self, index: int) -> nn.Module:
+        """A network of its own with the weights and buffers of one member."""
+        network = copy.deepcopy(self.network)
+        own = dict(network.named_parameters()) | dict(network.named_buffers())
+        with torch.no_grad():
+            for name, value in self._states(slice(index, index + 1)).items():
+                own[name].copy_(value[0])
+        for name in self.weights.names:
+            own[name].requires_grad_(True)
+        return network
+
+    def describe(self) -> Description:
+        """How each parameter differs between members."""
+        lines = []
+        for name, p in self.network.named_parameters():
+            reason = f"one value for each of {self.members} members: {self.how[name]}" if name in self.how else "frozen"
+            lines.append(Entry(name, str(tuple(p.shape)), name in self.how, reason))
+        for name, b in self.network.named_buffers():
+            lines.append(Entry(name, str(tuple(b.shape)), False, "a buffer: each member keeps its own"))
+        return Description(lines)
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        return {
+            "members": self.members,
+            "samples": self.samples,
+            "adversarial": self.adversarial,
+            "output": self.output,
+        }
+
+    def _states(self, chosen: slice | Tensor) -> dict[str, Tensor]:
+        """Parameters and buffers of some members by name, each `[some, *shape]`."""
+        buffers = {name: getattr(self, f"buffer{index}")[chosen] for index, name in enumerate(self.buffer_names)}
+        return self.weights.split(self.flat[chosen]) | buffers
+
+    def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
+        """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
+        with seeded(generator, x):
+            if not each and together(self.network, self.weights.size):
+                everyone = chosen == list(range(self.members))
+                weights = self.weights.split(self.flat if everyone else self.flat[chosen])
+                run = torch.func.vmap(self._call, in_dims=(dict.fromkeys(weights, 0), None), randomness="different")
+                return run(weights, x)  # type: ignore[no-any-return]
+            rows = self.flat.unbind(0)
+            buffers = [(name, getattr(self, f"buffer{index}")) for index, name in enumerate(self.buffer_names)]
+            return torch.stack(
+                [
+                    self._call(
+                        self.weights.split(rows[m]) | {name: buffer[m] for name, buffer in buffers},
+                        inputs.apply(x, lambda t, i=i: t[i]) if each else x,  # type: ignore[misc]
+                    )
+                    for i, m in enumerate(chosen)
+                ]
+            )
+
+    def _call(self, weights: dict[str, Tensor], x: Any) -> Tensor:
+        return inputs.output(inputs.call(self.network, x, weights), self.output)
+
+    def _spread(self, n: int, generator: torch.Generator | None) -> list[int]:
+        """n members in ascending order, each as often as the others or once more."""
+        whole, rest = divmod(n, self.members)
+        extra = set(randperm(self.members, generator)[:rest].tolist()) if rest else set()
+        return [m for m in range(self.members) for _ in range(whole + (m in extra))]
+
+
+class Members(Functions):
+    """Members of an ensemble as functions; each is computed once, however often it was drawn."""
+
+    def __init__(self, posterior: DeepEnsemble, drawn: list[int]) -> None:
+        distinct = sorted(set(drawn))
+        everyone = len(distinct) == posterior.members
+        states = posterior._states(slice(None) if everyone else torch.tensor(distinct))
+        states |= {name: states[name].clone() for name in posterior.buffer_names}
+        same = [name for name in posterior.buffer_names if bool((states[name] == states[name][:1]).all())]
+        differ = {name: value for name, value in states.items() if name not in same}
+        super().__init__(posterior.network, len(distinct), weights=differ, output=posterior.output)
+        for name in same:
+            module, _, key = name.rpartition(".")
+            self.network.get_submodule(module)._buffers[key] = states[name][0]
+        self.times = [drawn.count(m) for m in distinct]
+        self.size = posterior.weights.size
+
+    def __len__(self) -> int:
+        return sum(self.times)
+
+    def stream(self, x: Any) -> Iterator[Tensor]:
+        """Outputs of some members at a time, each as often as it was drawn."""
+        start = 0
+        for outputs in super().stream(x):
+            times = self.times[start : start + len(outputs)]
+            start += len(outputs)
+            repeated = [i for i, often in enumerate(times) for _ in range(often)]
+            yield outputs if len(repeated) == len(outputs) else outputs[repeated]
+
+    def _must_loop(self) -> bool:
+        return super()._must_loop() or not together(self.network, self.size, buffers=True)
+
+
+def together(network: nn.Module, size: int, buffers: bool = False) -> bool:
+    """Whether members run vectorised: small ones do, without recurrent layers; on a CPU without convolutions."""
+    if size > TOGETHER or not (buffers or next(network.buffers(), None) is None):
+        return False
+    slow = tuple(layer for layer in LAYERS if layer is not nn.Linear)
+    on_cpu = next(network.parameters()).device.type == "cpu"
+    return not any(
+        isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or (on_cpu and isinstance(module, slow))
+        for module in network.modules()
+    )
+
+
+class _Trained(Weights):
+    """The parameters that require a gradient, as one flat vector."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__(network)
+        trained = {name for name, p in network.named_parameters() if p.requires_grad}
+        self.shapes = {name: shape for name, shape in self.shapes.items() if name in trained}
+        if not self.shapes:
+            raise Error("The network has no parameter that requires a gradient: members could not differ.")
+        self.sizes = [shape.numel() for shape in self.shapes.values()]
+        self.size = sum(self.sizes)
+
+
+def _fresh(network: nn.Module, names: list[str], generator: torch.Generator | None) -> tuple[nn.Module, dict[str, str]]:
+    """A copy of a network that is freshly initialised, and how each of the named parameters was."""
+    fresh, how = copy.deepcopy(network), {}
+    with torch.no_grad(), seeded(generator, tuple(p for p in network.parameters() if p.dim())):
+        for module in reversed(list(fresh.modules())):
+            reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+            if callable(reset) and not _required(reset):
+                reset()
+        given, drawn = dict(network.named_parameters()), dict(fresh.named_parameters())
+        for name, p in drawn.items():
+            if name not in names:
+                p.copy_(given[name])
+                continue
+            how[name] = "drawn as its module does"
+            if torch.equal(p, given[name]):
+                how[name] = "constant at the start, in every member"
+                if bool((p != p.reshape(-1)[:1]).any()):
+                    how[name] = "drawn from a normal distribution with its mean and standard deviation"
+                    p.copy_(p.mean() + p.std() * randn(tuple(p.shape), p))
+        for old, new in zip(network.modules(), fresh.modules(), strict=True):
+            own = list(old.parameters(recurse=False))
+            if own and not any(p.requires_grad for p in own):
+                for key, buffer in old.named_buffers(recurse=False):
+                    new.get_buffer(key).copy_(buffer)
+    return fresh, how
+
+
+def _required(function: Any) -> bool:
+    """Whether a function cannot be called without arguments."""
+    return any(
+        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        for p in inspect.signature(function).parameters.values()
+    )
