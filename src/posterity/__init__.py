@@ -6,7 +6,7 @@ from types import ModuleType
 from posterity import networks
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.methods import IBNN, MAP, DeepEnsemble, MCDropout
+from posterity.methods import IBNN, MAP, MNF, BayesByHypernet, DeepEnsemble, MCDropout
 from posterity.methods import table as methods
 from posterity.posterior import Functions, Posterior
 from posterity.prediction import Prediction, predict
@@ -26,6 +26,8 @@ def __getattr__(name: str) -> ModuleType:
 __all__ = [
     "IBNN",
     "MAP",
+    "MNF",
+    "BayesByHypernet",
     "Bernoulli",
     "Categorical",
     "DeepEnsemble",

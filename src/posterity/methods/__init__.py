@@ -1,15 +1,19 @@
 """The methods, one file each, and the table of their short names."""
 
+from posterity.methods.bbh import BayesByHypernet
 from posterity.methods.dropout import MCDropout
 from posterity.methods.ensemble import DeepEnsemble
 from posterity.methods.ibnn import IBNN
 from posterity.methods.map import MAP
+from posterity.methods.mnf import MNF
 from posterity.posterior import Posterior
 
 TABLE: dict[str, type[Posterior]] = {
     "map": MAP,
     "ensemble": DeepEnsemble,
     "dropout": MCDropout,
+    "mnf": MNF,
+    "bbh": BayesByHypernet,
     "ibnn": IBNN,
 }
 

@@ -1,0 +1,201 @@
+"""MNF against known answers: log-determinants, mean field as its special case, an exact correlated posterior."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import posterity
+from common import ConvNet, generator, mlp, seeded
+from posterity.flows import Couplings
+from posterity.methods.mnf import MNF
+from scenarios import DIRECTIONS, correlated_regression, directional_moments
+
+
+def rough(posterior: MNF, scale: float = 0.3) -> MNF:
+    """The posterior with all its parameters moved at random, so that nothing holds by its start alone."""
+    g = generator(5)
+    with torch.no_grad():
+        for p in posterior.variational():
+            p.add_(scale * torch.randn(p.shape, generator=g, dtype=p.dtype))
+    return posterior
+
+
+def as_mean_field(posterior: MNF) -> MNF:
+    """z = 1 and flows that change nothing."""
+    with torch.no_grad():
+        posterior.latent_spreads.fill_(-60.0)
+        for flow in (*posterior.flows, *posterior.auxiliary_flows):
+            flow.outer.zero_()
+            flow.outer_bias[:, flow.masks.shape[1] :] = 60.0
+    return posterior
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_log_determinants_are_those_of_the_jacobian(size):
+    like = torch.zeros((), dtype=torch.float64)
+    flow = Couplings(size, 3, 7, like, generator=generator())
+    with torch.no_grad():
+        for p in flow.parameters():
+            p.add_(torch.randn(p.shape, generator=generator(1), dtype=p.dtype))
+    u = torch.randn(size, generator=generator(2), dtype=torch.float64)
+    for strength in (None, torch.linspace(0.1, 1.0, size, dtype=torch.float64)):
+        jacobian = torch.func.jacfwd(lambda u, k=strength: flow(u, k)[0])(u)
+        expected = torch.linalg.slogdet(jacobian)[1]
+        torch.testing.assert_close(flow(u, strength)[1], expected)
+        assert abs(float(expected.detach())) > 0.01
+
+
+def test_strength_zero_leaves_a_vector_as_it_is():
+    flow = Couplings(4, 2, 7, torch.zeros(()), generator=generator())
+    u = torch.randn(3, 4, generator=generator(1))
+    v, log_det = flow(u, torch.zeros(4))
+    torch.testing.assert_close(v, u)
+    torch.testing.assert_close(log_det, torch.zeros(3))
+
+
+def test_every_number_is_changed_by_two_steps():
+    flow = Couplings(5, 2, 7, torch.zeros(()), generator=generator())
+    u = torch.randn(5, generator=generator(1))
+    assert bool((flow(u)[0] != u).all())
+
+
+@pytest.mark.parametrize("make", [mlp, ConvNet])
+def test_with_z_at_one_it_is_mean_field(make):
+    posterior = as_mean_field(MNF(seeded(make), prior_std=0.7, seed=0)).double()
+    mean, std = posterior.means, F.softplus(posterior.spreads)
+    closed = (math.log(0.7) - std.log() + (std**2 + mean**2) / (2 * 0.7**2) - 0.5).sum()
+    torch.testing.assert_close(posterior.divergence(generator()), closed)
+    n = 2000
+    drawn = posterior.sample(n, generator())
+    assert bool(((drawn.mean(0) - mean).abs() < 5.5 * std / math.sqrt(n)).all())
+    assert bool((drawn.var(0) / std**2 - 1).abs().max() < 5.5 * math.sqrt(2 / n))
+
+
+def test_z_multiplies_the_inputs_of_a_linear_and_the_filters_of_a_convolution():
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(4, 5), nn.ConvTranspose1d(2, 6, 3))
+    posterior = MNF(seeded(lambda: network), init_std=1e-8, seed=0)
+    weights = posterior.weights.split(posterior.sample(4, generator()))
+    u = posterior._latent(4, generator()).u
+    z = (posterior.latent_means + F.softplus(posterior.latent_spreads) * u).split([3, 4, 6], 1)
+    for (name, shape), part in zip({"0": (3, 1, 1, 1), "2": (1, 4), "3": (1, 6, 1)}.items(), z, strict=True):
+        expected = network[int(name)].weight * part.view(4, *shape)
+        torch.testing.assert_close(weights[f"{name}.weight"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_closed_form_of_r_is_its_mean_over_drawn_weights():
+    """log r(u|W) from the least-squares estimate of drawn weights, against the expectation that training uses."""
+    posterior = rough(MNF(seeded(lambda: nn.Linear(3, 4, bias=False)), seed=0)).double()
+    latent = posterior._latent(1, generator(1))
+    n, std = 20_000, F.softplus(posterior.spreads).view(4, 3)
+    mean, b = posterior.means.view(4, 3), F.softplus(posterior.latent_spreads)
+    z = posterior.latent_means + b * latent.u
+    w = mean * z + std * torch.randn(n, 4, 3, generator=generator(2), dtype=torch.float64)
+    known = b**2 * (mean**2 / std**2).sum(0)
+    estimate = ((w * mean / std**2).sum(1) / (mean**2 / std**2).sum(0) - posterior.latent_means) / b
+    own = posterior.auxiliary[1].exp()
+    centre = (known * estimate + own * posterior.auxiliary[0]) / (known + own)
+    v, log_det = posterior.auxiliary_flows[0](latent.u, own / (known + own))
+    values = (torch.distributions.Normal(centre, (known + own) ** -0.5).log_prob(v).sum(1) + log_det).detach()
+    closed = posterior._estimate(latent.u, known).detach()
+    assert abs(float(values.mean() - closed)) < 4 * float(values.std()) / math.sqrt(n)
+
+
+@pytest.mark.parametrize("r", ["estimate", "paper"])
+def test_the_density_of_r_integrates_to_one(r):
+    """On one number u, for a weight that is given: the bound holds for a density only."""
+    posterior = rough(MNF(seeded(lambda: nn.Linear(1, 2, bias=False)), r=r, seed=0)).double()
+    grid = torch.linspace(-60, 60, 200_001, dtype=torch.float64).unsqueeze(1)
+    if r == "paper":
+        log_r = posterior._paper(grid, posterior.sample(1, generator()).expand(len(grid), 2))
+    else:
+        posterior.latent_spreads.data.fill_(-60.0)
+        log_r = posterior._estimate(grid, torch.zeros(1, dtype=torch.float64))
+    assert float(torch.trapezoid(log_r.detach().exp(), grid[:, 0])) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_divergence_bounds_that_of_the_marginal():
+    """Two weights under one z: the KL of the marginal q(W), by quadrature over z, is below the divergence."""
+    posterior = rough(MNF(seeded(lambda: nn.Linear(1, 2, bias=False)), prior_std=1.0, init_noise=1.0, seed=0)).double()
+    with torch.no_grad():
+        n, m = 2000, 4000
+        w = posterior.sample(n, generator(1))
+        z = posterior.latent_means + F.softplus(posterior.latent_spreads) * posterior._latent(m, generator(2)).u
+        std = F.softplus(posterior.spreads)
+        given = torch.distributions.Normal(z * posterior.means, std).log_prob(w.unsqueeze(1)).sum(-1)
+        log_q = given.logsumexp(1) - math.log(m)
+        terms = log_q - torch.distributions.Normal(0.0, 1.0).log_prob(w).sum(-1)
+        posterior.samples = 20_000
+        divergence = float(posterior.divergence(generator(3)))
+    exact, error = float(terms.mean()), float(terms.std()) / math.sqrt(n)
+    assert divergence > exact - 4 * error
+    assert divergence < exact + 2.0
+
+
+def test_every_layer_counts_in_the_divergence():
+    posterior = MNF(seeded(ConvNet), seed=0)
+    posterior.divergence(generator()).backward()
+    for part in posterior.weights.split(posterior.spreads.grad).values():
+        assert bool((part != 0).any())
+    for flows in (posterior.flows, posterior.auxiliary_flows):
+        assert all(bool((p.grad != 0).any()) for p in flows.parameters())
+
+
+def test_the_loss_shares_its_draws_with_the_divergence():
+    posterior, x, y = MNF(seeded(mlp), samples=3, seed=0), torch.randn(7, 5, generator=generator()), torch.arange(7) % 3
+    nll, whole = (posterior.loss(x, y, size=50, beta=beta, generator=generator(2)) for beta in (0.0, 1.0))
+    torch.testing.assert_close(whole - nll, posterior.divergence(generator(2)) / 50)
+
+
+def test_one_input_and_tied_weights():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.scale, self.head = nn.Embedding(6, 4), nn.Linear(1, 4), nn.Linear(4, 6)
+            self.head.weight = self.embed.weight
+
+        def forward(self, words, value):
+            return self.head(self.embed(words) * self.scale(value))
+
+    posterior = MNF(seeded(Tied), seed=0)
+    assert list(posterior.axes) == ["embed.weight", "scale.weight"]
+    assert posterior.sizes == [4, 1]
+    x = (torch.arange(6), torch.randn(6, 1, generator=generator()))
+    posterior.loss(x, torch.arange(6), size=6).backward()
+    assert all(bool(p.grad.isfinite().all()) for p in posterior.variational())
+    drawn = posterior.draw(5, generator())
+    network, flat = drawn.network, posterior.weights.split(posterior.sample(5, generator()))
+    assert network.head.weight is network.embed.weight
+    by_hand = flat["embed.weight"] * (x[1] @ flat["scale.weight"].mT + flat["scale.bias"].unsqueeze(1))
+    by_hand = by_hand @ flat["embed.weight"].mT + flat["head.bias"].unsqueeze(1)
+    torch.testing.assert_close(drawn(x), by_hand)
+
+
+def test_a_network_without_layers_for_z_is_mean_field():
+    posterior = MNF(seeded(lambda: nn.LayerNorm(3)), seed=0)
+    assert posterior.draw(4, generator())(torch.randn(2, 3)).shape == (4, 2, 3)
+    posterior.divergence().backward()
+
+
+@pytest.mark.parametrize("arguments", [{"r": "exact"}, {"prior_std": -1.0}, {"prior_std": [1.0]}, {"init_std": 0.0}])
+def test_mistakes_are_named(arguments):
+    with pytest.raises(posterity.Error, match=next(iter(arguments))):
+        MNF(mlp(), **arguments)
+
+
+def test_it_finds_a_correlated_posterior_and_its_bound_is_close_to_the_evidence():
+    """Mean field is off by ×47 along (1, −1)."""
+    scenario = correlated_regression()
+    posterior = MNF(scenario.network(), samples=4, prior_std=scenario.prior_std, seed=0)
+    data, likelihood = (scenario.x, scenario.y), posterity.Gaussian(std=scenario.noise)
+    posterity.fit(posterior, data, likelihood, epochs=3000, batch_size=200, seed=0, progress=False)
+    mean, variance = directional_moments(posterior)
+    ratio = variance / scenario.exact()
+    assert bool(((ratio < 1.35) & (ratio > 1 / 1.35)).all()), ratio
+    assert bool(((mean - DIRECTIONS @ scenario.mean).abs() < 0.5 * scenario.exact().sqrt()).all())
+    posterior.samples = 4000
+    with torch.no_grad():
+        bound = -200 * float(posterior.loss(*data, size=200, generator=generator(3)))
+    assert scenario.log_evidence - 0.15 < bound < scenario.log_evidence + 0.02
