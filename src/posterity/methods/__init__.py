@@ -1,5 +1,6 @@
 """The methods, one file each, and the table of their short names."""
 
+from posterity.methods.bbb import BayesByBackprop
 from posterity.methods.bbh import BayesByHypernet
 from posterity.methods.dropout import MCDropout
 from posterity.methods.ensemble import DeepEnsemble
@@ -12,6 +13,7 @@ TABLE: dict[str, type[Posterior]] = {
     "map": MAP,
     "ensemble": DeepEnsemble,
     "dropout": MCDropout,
+    "bbb": BayesByBackprop,
     "mnf": MNF,
     "bbh": BayesByHypernet,
     "ibnn": IBNN,
