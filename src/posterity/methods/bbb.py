@@ -233,10 +233,11 @@ class BayesByBackprop(WeightPosterior):
     def _ways(self, x: Any) -> Reasons:
         """By layer, the way of its noise, for those that have noise of their own in the network's present mode."""
         if self.network.training not in self.found and self.noises:
+            if torch.compiler.is_compiling():  # a decorator would load the compiler with this module
+                torch._dynamo.graph_break()
             self._probe(x)
         return {name: way for name, way in self.found.get(self.network.training, {}).items() if way in WAYS}
 
-    @torch.compiler.disable
     def _probe(self, x: Any) -> None:
         """Find the layers whose rows are those of the batch: once for each mode, with batches of two and three rows.
 
