@@ -6,7 +6,7 @@ from types import ModuleType
 from posterity import networks
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.methods import IBNN, MAP, MNF, BayesByBackprop, BayesByHypernet, DeepEnsemble, MCDropout
+from posterity.methods import IBNN, LIVI, MAP, MNF, BayesByBackprop, BayesByHypernet, DeepEnsemble, MCDropout
 from posterity.methods import table as methods
 from posterity.posterior import Functions, Posterior
 from posterity.prediction import Prediction, predict
@@ -25,6 +25,7 @@ def __getattr__(name: str) -> ModuleType:
 
 __all__ = [
     "IBNN",
+    "LIVI",
     "MAP",
     "MNF",
     "BayesByBackprop",

@@ -5,6 +5,7 @@ from posterity.methods.bbh import BayesByHypernet
 from posterity.methods.dropout import MCDropout
 from posterity.methods.ensemble import DeepEnsemble
 from posterity.methods.ibnn import IBNN
+from posterity.methods.livi import LIVI
 from posterity.methods.map import MAP
 from posterity.methods.mnf import MNF
 from posterity.posterior import Posterior
@@ -17,6 +18,7 @@ TABLE: dict[str, type[Posterior]] = {
     "mnf": MNF,
     "bbh": BayesByHypernet,
     "ibnn": IBNN,
+    "livi": LIVI,
 }
 
 

@@ -1,0 +1,288 @@
+"""LIVI: implicit variational inference with a locally linearised generator (Uppal et al., NeurIPS 2023).
+
+    θ = g(ε) + σ η,   ε ~ N(0, I_d),   η ~ N(0, I_D)
+
+over all D weights at once, so that the weights of one layer may depend on those of another. The density of θ has no
+closed form; with g linear around ε, of Jacobian J `[D, d]`, it is Gaussian with covariance J Jᵀ + σ² I, and its entropy
+needs the d singular values s of J alone (k = min(d, D)):
+
+    H ≈ E_ε[ ½ Σ_{i≤k} log(s_i² + σ²) ] + (D − k) log σ + ½ D log 2πe   ≥   k/2 · log(s_min² + σ²) + …
+
+g is a mean M, which starts at the template's values, plus a deviation of matrix products, which starts small. Noise,
+as a matrix Z_0 `[m, m]` with d = m², goes through layers, and each parameter W_t, seen as a matrix `[rows, columns]`,
+has factors of its own:
+
+    Z_{l+1} = ELU(L_l Z_l R_l + B_l + 1) − 1,    W_t = M_t + c_t · L_t Z R_tᵀ
+
+In the paper a layer is ((L Z + b) R + B), where b R is no more than a part of B, and one last matrix holds all weights
+and some numbers more, which are under the prior there; here there are none. ELU is shifted to be linear around zero, so
+that g starts almost linear: a generator that bends for no reason has J Jᵀ larger than its variance, the linearisation
+then overstates its entropy, and the posterior comes out too narrow. As the last map is linear,
+
+    (JᵀJ)_ij = ⟨∂Z/∂ε_i, Σ_t c_t² (L_tᵀ L_t) (∂Z/∂ε_j) (R_tᵀ R_t)⟩,
+
+so nothing of the size D × d is ever formed, and the exact entropy costs little beside a batch.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posterity.errors import Error
+from posterity.likelihoods import Likelihood
+from posterity.posterior import as_generator, count, randn
+from posterity.weights import WeightPosterior
+
+ENTROPIES = ("exact", "smallest")
+#: Rows of the noise and of hidden layers: more would make matrices of gigabytes.
+LARGEST = 128
+
+
+class LIVI(WeightPosterior):
+    """All weights from one generator of few noise variables, trained by the evidence bound of its linearisation.
+
+    Args:
+        network: any module: a template, of which a copy is kept; its values are where the mean starts.
+        samples: S, training draws of all weights in a step, in pairs ε and −ε, which likelihood, prior and entropy
+            share. Four find known posteriors more closely than two, for twice the cost.
+        prior_std: of the prior N(0, prior_std²): a number, one for each weight, or None for 2/√fan-in (1 for
+            parameters of one axis).
+        noise_size: m, rows and columns of the noise: d = m² variables.
+        hidden: rows and columns of the hidden layers.
+        layers: how many hidden layers.
+        linear: in place of matrix products, θ = M + c ∘ (A ε): a Gaussian of rank d, whose entropy is exact.
+        entropy: "exact" (of the linearisation), or "smallest": its lower bound by the smallest singular value.
+        noise_std: σ.
+        learn_noise: train σ too. Where D is much larger than d, its share (D − d) log σ of the entropy then outweighs
+            the rest, and networks underfit; held, it is a constant.
+        init_std: the deviation starts at about init_std · c, c = 1/√fan-in (0.1 for parameters of one axis).
+        output: which part of the network's result is the answer, where it returns several.
+        seed: of the initialisation; or `generator`.
+    """
+
+    #: At the network's rate the spread lags behind the weight β of the entropy, and ends too small.
+    relative_rate = 10.0
+    prior_stds: Tensor
+    scales: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        samples: int = 2,
+        prior_std: float | Sequence[float] | Tensor | None = None,
+        noise_size: int = 8,
+        hidden: int = 16,
+        layers: int = 2,
+        linear: bool = False,
+        entropy: str = "exact",
+        noise_std: float = 1e-3,
+        learn_noise: bool = False,
+        init_std: float = 0.1,
+        output: str | int | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__(network, samples=samples, output=output)
+        if entropy not in ENTROPIES:
+            raise Error(f"entropy must be one of {', '.join(map(repr, ENTROPIES))}; got {entropy!r}.")
+        if not 0 < noise_std < math.inf:
+            raise Error(f"noise_std must be a positive number; got {noise_std!r}.")
+        for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (layers, "layers")):
+            if count(value, name) > LARGEST:
+                raise Error(f"{name} must be at most {LARGEST}; got {value}.")
+        self.noise_size, self.hidden, self.layers = noise_size, hidden, layers
+        self.linear, self.form = bool(linear), entropy
+        self.noise_std, self.learn_noise, self.init_std = float(noise_std), bool(learn_noise), float(init_std)
+        self._prior_std = None if prior_std is None else torch.as_tensor(prior_std, dtype=torch.float64).tolist()
+        values = dict(self.network.named_parameters())
+        self.means = nn.Parameter(self.weights.join(values))
+        self.log_noise = nn.Parameter(self.means.new_tensor(math.log(noise_std)), requires_grad=self.learn_noise)
+        shapes = list(self.weights.shapes.values())
+        self.rows = [shape[0] if len(shape) else 1 for shape in shapes]
+        self.columns = [shape.numel() // max(1, rows) for shape, rows in zip(shapes, self.rows, strict=True)]
+        self.register_buffer("scales", self._per_tensor(1.0, 0.1), persistent=False)
+        self.register_buffer("prior_stds", self._prior(), persistent=False)
+        self._start(as_generator(seed, generator))
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """n draws of all weights, `[n, weights]`; gradients flow."""
+        return self._weights(self._features(self._noise(n, generator))[0], generator).to(self.means.dtype)
+
+    def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """Outputs under `samples` draws of the weights, each for the whole batch, `[samples, batch, ...]`."""
+        weights = self._weights(self._features(self._pairs(generator))[0], generator)
+        return self._outputs(x, weights)
+
+    def divergence(self, generator: torch.Generator | None = None) -> Tensor:
+        """−H[q] − E log p(θ), in nats, from `samples` draws: those that `forward` makes of the same generator."""
+        features, tangents = self._features(self._pairs(generator), tangents=True)
+        return self._divergence(self._weights(features, generator), tangents)
+
+    def loss(
+        self,
+        x: Any,
+        y: Tensor,
+        likelihood: Likelihood | None = None,
+        *,
+        size: int,
+        beta: float | Tensor = 1.0,
+        weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """−E log p(y|x) per datum + β · divergence / N, both of the same draws; see `Posterior.loss`."""
+        likelihood = self.likelihood if likelihood is None else likelihood
+        features, tangents = self._features(self._pairs(generator), tangents=True)
+        weights = self._weights(features, generator)
+        log_prob = likelihood.log_prob(self._outputs(x, weights), y)
+        log_prob = log_prob if weight is None else log_prob * weight
+        return -log_prob.mean() + beta * self._divergence(weights, tangents) / size
+
+    def entropy(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """The entropy of q linearised at each of n draws of ε, in nats, `[n]`."""
+        return self._entropy(self._features(self._noise(n, generator), tangents=True)[1]).expand(n)
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as plain values."""
+        return {
+            "samples": self.samples,
+            "prior_std": self._prior_std,
+            "noise_size": self.noise_size,
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "linear": self.linear,
+            "entropy": self.form,
+            "noise_std": self.noise_std,
+            "learn_noise": self.learn_noise,
+            "init_std": self.init_std,
+            "output": self.output,
+        }
+
+    def variational(self) -> Iterator[nn.Parameter]:
+        """All that is trained: the mean, the generator and σ."""
+        return (p for name, p in self.named_parameters() if not name.startswith(("network.", "likelihood.")))
+
+    def _start(self, generator: torch.Generator | None) -> None:
+        """The generator's parameters, so that Z is of the order of 1 and the deviation of init_std · c."""
+        m, h, like = self.noise_size, self.hidden, self.means
+        if self.linear:
+            self.left = nn.Parameter(self.init_std / m * randn((self.weights.size, m * m), like, generator))
+            return
+        self.lefts, self.rights, self.biases = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        for side in [m] + (self.layers - 1) * [h]:
+            self.lefts.append(side**-0.5 * randn((h, side), like, generator))
+            self.rights.append(side**-0.5 * randn((side, h), like, generator))
+            self.biases.append(torch.zeros((h, h), dtype=like.dtype, device=like.device))
+        start = math.sqrt(self.init_std / h)
+        self.left = nn.Parameter(start * randn((sum(self.rows), h), like, generator))
+        self.right = nn.Parameter(start * randn((sum(self.columns), h), like, generator))
+
+    def _per_tensor(self, gain: float, otherwise: float) -> Tensor:
+        """gain/√fan-in for parameters of two and more axes, else another number, `[tensors]`."""
+        pairs = zip(self.weights.shapes.values(), self.columns, strict=True)
+        return self.means.new_tensor(
+            [gain * columns**-0.5 if len(shape) > 1 else otherwise for shape, columns in pairs]
+        )
+
+    def _per_weight(self, values: Tensor) -> Tensor:
+        """`[tensors]` as `[weights]`."""
+        return values.repeat_interleave(torch.tensor(self.weights.sizes, device=values.device))
+
+    def _prior(self) -> Tensor:
+        """The prior's standard deviation of each weight, `[weights]`."""
+        if self._prior_std is None:
+            return self._per_weight(self._per_tensor(2.0, 1.0))
+        prior = self.means.new_tensor(self._prior_std)
+        if prior.shape not in ((), self.means.shape) or not bool((prior > 0).all()):
+            raise Error(f"prior_std must be a positive number or {len(self.means)} of them, one for each weight.")
+        return prior.expand_as(self.means).clone()
+
+    def _noise(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """ε, `[n, m, m]`."""
+        return randn((n, self.noise_size, self.noise_size), self.means, generator)
+
+    def _pairs(self, generator: torch.Generator | None) -> Tensor:
+        """ε of the training draws, `[samples, m, m]`, in pairs ε and −ε: what is odd in them leaves no noise."""
+        half = self._noise((self.samples + 1) // 2, generator)
+        return torch.cat([half, -half])[: self.samples]
+
+    def _features(self, z: Tensor, tangents: bool = False) -> tuple[Tensor, Tensor | None]:
+        """The last Z `[n, h, h]` of noise `[n, m, m]`, and its derivatives by each number of it, `[n, d, h, h]`."""
+        m = self.noise_size
+        z = _wide(z)
+        dz = torch.eye(m * m, dtype=z.dtype, device=z.device).view(1, m * m, m, m) if tangents else None
+        if self.linear:
+            return z, dz
+        with torch.autocast(z.device.type, enabled=False):
+            for left, right, bias in zip(self.lefts, self.rights, self.biases, strict=True):
+                left, right = _wide(left), _wide(right)
+                before = left @ z @ right + _wide(bias) + 1
+                z = F.elu(before) - 1
+                if dz is not None:
+                    dz = before.clamp(max=0).exp().unsqueeze(1) * (left @ dz @ right)
+        return z, dz
+
+    def _deviations(self, z: Tensor) -> Tensor:
+        """The last, linear map: `[..., h, h]` to all weights, `[..., weights]`."""
+        with torch.autocast(z.device.type, enabled=False):
+            if self.linear:
+                return z.flatten(-2) @ _wide(self.left).T.to(z) * self._per_weight(self.scales).to(z)
+            lefts, rights = _wide(self.left).to(z).split(self.rows), _wide(self.right).to(z).split(self.columns)
+            return torch.cat(
+                [
+                    (scale * left @ z @ right.T).flatten(-2)
+                    for scale, left, right in zip(self.scales.to(z), lefts, rights, strict=True)
+                ],
+                dim=-1,
+            )
+
+    def _weights(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
+        """θ `[n, weights]` of features `[n, h, h]`, in at least single precision."""
+        noise = _wide(randn((len(z), len(self.means)), self.means, generator))
+        return _wide(self.means) + self._deviations(z) + _wide(self.log_noise).exp() * noise
+
+    def _outputs(self, x: Any, weights: Tensor) -> Tensor:
+        return torch.stack([self.call(x, draw) for draw in weights.to(self.means.dtype)])
+
+    def _divergence(self, weights: Tensor, tangents: Tensor | None) -> Tensor:
+        prior = _wide(self.prior_stds)
+        log_prior = -0.5 * (weights / prior).square() - prior.log() - 0.5 * math.log(2 * math.pi)
+        return -log_prior.sum(-1).mean() - self._entropy(tangents).mean()
+
+    def _entropy(self, tangents: Tensor | None) -> Tensor:
+        """Of the linearisation with derivatives `[n, d, h, h]` of the features, in nats, `[n]`; in double precision."""
+        assert tangents is not None
+        gram, log_noise, total = self._gram(tangents.double()), self.log_noise.double(), len(self.means)
+        rank = gram.shape[-1]
+        if self.form == "smallest":
+            smallest = torch.linalg.eigvalsh(gram)[..., 0].clamp(min=0)
+            spread = 0.5 * rank * torch.log(smallest + (2 * log_noise).exp())
+        else:
+            eye = torch.eye(rank, dtype=gram.dtype, device=gram.device)
+            factor = torch.linalg.cholesky_ex(gram + (2 * log_noise).exp() * eye).L
+            spread = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        entropy = spread + (total - rank) * log_noise + 0.5 * total * math.log(2 * math.pi * math.e)
+        return entropy.to(tangents.dtype)
+
+    def _gram(self, tangents: Tensor) -> Tensor:
+        """JᵀJ `[n, d, d]`, or JJᵀ `[n, D, D]` where that is smaller: the eigenvalues that are not zero are the same."""
+        if len(self.means) <= tangents.shape[1]:
+            jacobian = self._deviations(tangents)
+            return jacobian.mT @ jacobian
+        if self.linear:
+            jacobian = (self.left * self._per_weight(self.scales).unsqueeze(1)).double()
+            return (jacobian.T @ jacobian).unsqueeze(0)
+        lefts, rights = self.left.double().split(self.rows), self.right.double().split(self.columns)
+        inner = torch.stack([left.T @ left for left in lefts]) * self.scales.double().square().view(-1, 1, 1)
+        outer = torch.stack([right.T @ right for right in rights])
+        mapped = torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer)
+        return mapped.flatten(2) @ tangents.flatten(2).mT
+
+
+def _wide(value: Tensor) -> Tensor:
+    """At least single precision."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
