@@ -161,6 +161,20 @@ def test_the_divergence_is_divided_by_the_size_of_the_data(posterior, case):
     torch.testing.assert_close(loss(0, 50, 0.5) - loss(0, 50, 0.0), parts[0] / 100, rtol=5e-3, atol=1e-4)
 
 
+def test_weights_of_the_data_multiply_their_datum_whatever_their_shape(posterior, case):
+    x, y = case[1:]
+    weight = torch.linspace(0.0, 4.0, 7)  # of mean 2: the likelihood about doubles
+
+    def loss(weight):
+        return posterior.loss(x, y, size=50, weight=weight, generator=generator(2))
+
+    torch.testing.assert_close(loss(weight[:, None]), loss(weight))
+    torch.testing.assert_close(loss(torch.ones(7)), loss(None))
+    assert abs(loss(weight) - loss(None)) > 0.1
+    with pytest.raises(posterity.Error, match="weight"):
+        loss(torch.ones(7, 2))
+
+
 def test_deepcopy_and_pickle_also_after_a_forward_pass(posterior, case):
     posterior.loss(case[1], case[2], size=10).backward()
     expected = posterior.draw(N, generator=generator())

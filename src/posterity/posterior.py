@@ -63,6 +63,8 @@ class Posterior(nn.Module):
     draws: int = 100
     #: `lr_posterior` over `lr`, where only the latter is given.
     relative_rate: float = 1.0
+    #: Networks that are trained side by side: the loss is the sum over them.
+    models: int = 1
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
 
@@ -110,6 +112,12 @@ class Posterior(nn.Module):
         """What `loss` weighs against the likelihood, in nats: the divergence, unless a method adds to it."""
         return self.divergence(generator)
 
+    def terms(
+        self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What `loss` weighs: log-likelihoods `[samples, batch]` and the penalty. Override it to share draws."""
+        return likelihood.log_prob(self(x, generator), y), self.penalty(generator)
+
     def loss(
         self,
         x: Any,
@@ -132,13 +140,12 @@ class Posterior(nn.Module):
             weight: of each datum, `[batch]`.
             generator: of the draws.
         """
-        likelihood = self.likelihood if likelihood is None else likelihood
-        log_prob = likelihood.log_prob(self(x, generator), y)
+        log_prob, penalty = self.terms(x, y, self.likelihood if likelihood is None else likelihood, generator)
         if weight is not None:
             if weight.numel() != log_prob.shape[1]:
                 raise Error(f"weight must hold one number per datum: {log_prob.shape[1]}, not {tuple(weight.shape)}.")
             log_prob = log_prob * weight.reshape(-1)
-        return -log_prob.mean() + beta * self.penalty(generator) / size
+        return -self.models * log_prob.mean() + beta * penalty / size
 
 
 class Functions(nn.Module):
@@ -312,6 +319,13 @@ def count(value: int, name: str, least: int = 1) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
         raise Error(f"{name} must be a whole number of at least {least}; got {value!r}.")
     return operator.index(value)
+
+
+def one_of(value: str, choices: tuple[str, ...], name: str) -> str:
+    """One of the choices, or an error that names the argument."""
+    if value not in choices:
+        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    return value
 
 
 def positive(value: Any, name: str, zero: bool = False) -> float:

@@ -306,7 +306,7 @@ class Sites:
 
     def _probe(self, network: nn.Module, x: Any) -> None:
         """Find the layouts of the sites that batches of two and three rows pass."""
-        few = {count: self._shapes(network, _take(x, count)) for count in (2, 3)}
+        few = {count: self._shapes(network, first_rows(x, count)) for count in (2, 3)}
         for site, two, three in zip(self.sites, few[2], few[3], strict=True):
             if site.layout is not None or len(two) != len(three):
                 continue
@@ -322,7 +322,7 @@ class Sites:
 
     def _find_order(self, network: nn.Module, x: Any) -> None:
         """Where positions share the axis of rows, change one of two rows and see which of them move."""
-        shapes = self._shapes(network, _take(x, 2))
+        shapes = self._shapes(network, first_rows(x, 2))
         for site, seen in zip(self.sites, shapes, strict=True):
             axis = None if site.layout is None else site.layout.axis
             if site.layout is None or axis is None or site.layout.blocked is not None:
@@ -349,7 +349,7 @@ class Sites:
                     buffer.copy_(kept[name])
 
 
-def _take(x: Any, count: int) -> Any:
+def first_rows(x: Any, count: int) -> Any:
     """The first `count` rows of x, from the start again where there are fewer."""
     return inputs.apply(x, lambda tensor: tensor[torch.arange(count, device=tensor.device) % len(tensor)])
 
@@ -376,7 +376,7 @@ def _is_blocked(site: Site, axis: int, call: int, network: nn.Module, x: Any) ->
     network.eval()
     try:
         with torch.no_grad():
-            pair = _take(x, 2)
+            pair = first_rows(x, 2)
             inputs.call(network, pair)
             calls = len(seen)
             inputs.call(network, inputs.apply(pair, change_last))

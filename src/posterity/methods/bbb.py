@@ -27,8 +27,8 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error
-from posterity.posterior import Description, Functions, randn
-from posterity.sites import LAYERS, Site
+from posterity.posterior import Description, Functions, one_of, randn
+from posterity.sites import LAYERS, Site, first_rows
 from posterity.weights import WeightPosterior
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -89,7 +89,7 @@ class BayesByBackprop(WeightPosterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, output=output)
-        self.prior, self.estimator = _one_of(prior, PRIORS, "prior"), _one_of(estimator, ESTIMATORS, "estimator")
+        self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
         self.share, self.narrow, self.init_std, self.centred = float(share), float(narrow), float(init_std), centred
         if not (0 <= self.share <= 1 and self.narrow > 0 and self.init_std > 0):
             raise Error("share must lie between 0 and 1; narrow and init_std must be positive.")
@@ -252,7 +252,7 @@ class BayesByBackprop(WeightPosterior):
             with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=devices):
                 leaves = {k: v.clone().requires_grad_() for k, v in self.weights.split(self.means.detach()).items()}
                 for count in (2, 3):
-                    few = inputs.apply(x, lambda t: t[torch.arange(count, device=t.device) % len(t)])  # noqa: B023
+                    few = first_rows(x, count)
                     self._start(dict.fromkeys(self.noises, "probe"), {}, None)
                     out = inputs.output(inputs.call(self.network, few, leaves), self.output)
                     seen.append({name: noise.shapes for name, noise in self.noises.items()})
@@ -375,9 +375,3 @@ def _call(layer: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...]) -
 def _wide(values: Tensor) -> Tensor:
     """At least float32: a sum over all weights in half precision loses its digits."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-
-
-def _one_of(value: str, choices: tuple[str, ...], name: str) -> str:
-    if value not in choices:
-        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
-    return value

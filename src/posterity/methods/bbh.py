@@ -155,22 +155,10 @@ class BayesByHypernet(WeightPosterior):
         """The chosen estimate of KL(q ‖ p), in nats, from as many draws as a training step takes."""
         return self._divergence(*self._sample(self._count, generator), generator)
 
-    def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        likelihood: Likelihood | None = None,
-        *,
-        size: int,
-        beta: float | Tensor = 1.0,
-        weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """−E log p(y|x) per datum + β · divergence / N: a 0-d tensor. Both terms see the same draws of the weights.
-
-        With `slice_batch`, row r is seen by one of the S draws.
-        """
-        likelihood = self.likelihood if likelihood is None else likelihood
+    def terms(
+        self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Both terms of the same draws of the weights. With `slice_batch`, row r is seen by one of the S draws."""
         z, clean, flat = self._sample(self._count, generator)
         rows = inputs.rows(x)
         if self.slice_batch and rows is not None and self.samples > 1:
@@ -182,8 +170,7 @@ class BayesByHypernet(WeightPosterior):
             )
         else:
             log_prob = likelihood.log_prob(self._outputs(x, flat[: self.samples]), y)
-        log_prob = log_prob if weight is None else log_prob * weight
-        return -log_prob.mean() + beta * self._divergence(z, clean, flat, generator) / size
+        return log_prob, self._divergence(z, clean, flat, generator)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""

@@ -75,23 +75,13 @@ class DeepEnsemble(Posterior):
         """Zero: weight decay stands for the prior."""
         return torch.zeros((), device=self.flat.device)
 
-    def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        likelihood: Likelihood | None = None,
-        *,
-        size: int,
-        beta: float | Tensor = 1.0,
-        weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Σ_m −log p(y|x) per datum: a 0-d tensor."""
+    def terms(
+        self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Of the members' own likelihoods; with `adversarial`, half on x and half a step up each member's own loss."""
         if self.adversarial is None:
-            one = super().loss(x, y, likelihood, size=size, beta=beta, weight=weight, generator=generator)
-            return self.models * one
-        log_prob = self._adversarial(x, y, self.likelihood if likelihood is None else likelihood, generator)
-        return -self.models * (log_prob if weight is None else log_prob * weight.reshape(-1)).mean()
+            return super().terms(x, y, likelihood, generator)
+        return self._adversarial(x, y, likelihood, generator), self.penalty(generator)
 
     def _adversarial(self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None) -> Tensor:
         """Log-likelihoods `[samples, batch]`, half on x, half a step up each member's own loss."""

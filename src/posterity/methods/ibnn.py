@@ -19,7 +19,18 @@ from torch.nn import functional as F
 
 from posterity import inputs, mixtures
 from posterity.errors import Error
-from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive, randn, randperm
+from posterity.posterior import (
+    Description,
+    Entry,
+    Functions,
+    Posterior,
+    as_generator,
+    count,
+    one_of,
+    positive,
+    randn,
+    randperm,
+)
 from posterity.sites import Selector, Sites, select
 
 KLS = ("mixture_mean", "bound", "mean_of_kls", "monte_carlo")
@@ -84,9 +95,9 @@ class IBNN(Posterior):
     ) -> None:
         super().__init__(network, samples=samples, output=output)
         self.components = count(components, "components")
-        self.kl = _one_of(kl, KLS, "kl")
-        self.assignment = _one_of(assignment, ("paper", "authors"), "assignment")
-        self.where = _one_of(noise, tuple(NOISES), "noise")
+        self.kl = one_of(kl, KLS, "kl")
+        self.assignment = one_of(assignment, ("paper", "authors"), "assignment")
+        self.where = one_of(noise, tuple(NOISES), "noise")
         self.gamma = positive(gamma, "gamma", zero=True)
         self.per_layer, self.bias_noise = bool(per_layer), bool(bias_noise)
         self.init_std, self.init_noise = positive(init_std, "init_std", zero=True), positive(init_noise, "init_noise")
@@ -224,7 +235,7 @@ class IBNN(Posterior):
 
         The paper's λ1 is one number for every K; here the posterior's rate is per component, hence λ1 / K.
         """
-        init_std, prior_std, lr, decay, rate = RECIPES[_one_of(name, tuple(RECIPES), "recipe")]
+        init_std, prior_std, lr, decay, rate = RECIPES[one_of(name, tuple(RECIPES), "recipe")]
         return {
             "posterior": {
                 "components": components,
@@ -300,9 +311,3 @@ class IBNN(Posterior):
             "mean_of_kls": mixtures.mean_of_kls,
         }
         return forms[self.kl](means, stds, prior_std)
-
-
-def _one_of(value: str, choices: tuple[str, ...], name: str) -> str:
-    if value not in choices:
-        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
-    return value

@@ -123,24 +123,13 @@ class LIVI(WeightPosterior):
         features, tangents = self._features(self._pairs(generator), tangents=True)
         return self._divergence(self._weights(features, generator), tangents)
 
-    def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        likelihood: Likelihood | None = None,
-        *,
-        size: int,
-        beta: float | Tensor = 1.0,
-        weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """−E log p(y|x) per datum + β · divergence / N, both of the same draws; see `Posterior.loss`."""
-        likelihood = self.likelihood if likelihood is None else likelihood
+    def terms(
+        self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Both terms of the same draws; see `Posterior.loss`."""
         features, tangents = self._features(self._pairs(generator), tangents=True)
         weights = self._weights(features, generator)
-        log_prob = likelihood.log_prob(self._outputs(x, weights), y)
-        log_prob = log_prob if weight is None else log_prob * weight
-        return -log_prob.mean() + beta * self._divergence(weights, tangents) / size
+        return likelihood.log_prob(self._outputs(x, weights), y), self._divergence(weights, tangents)
 
     def entropy(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """The entropy of q linearised at each of n draws of ε, in nats, `[n]`."""

@@ -116,24 +116,14 @@ class MNF(WeightPosterior):
         latent = self._latent(self.samples, generator)
         return self._divergence(latent, self._given(latent, generator) if self.r == "paper" else None)
 
-    def loss(
-        self,
-        x: Any,
-        y: Tensor,
-        likelihood: Likelihood | None = None,
-        *,
-        size: int,
-        beta: float | Tensor = 1.0,
-        weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """−E log p(y|x) per datum + β · divergence / N, both under the same draws: their noise cancels in part."""
-        likelihood = self.likelihood if likelihood is None else likelihood
+    def terms(
+        self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Both terms under the same draws: their noise cancels in part."""
         latent = self._latent(self.samples, generator)
         drawn = self._given(latent, generator)
         log_prob = likelihood.log_prob(torch.stack([self.call(x, flat) for flat in drawn]), y)
-        log_prob = log_prob if weight is None else log_prob * weight
-        return -log_prob.mean() + beta * self._divergence(latent, drawn) / size
+        return log_prob, self._divergence(latent, drawn)
 
     def describe(self) -> Description:
         """Every parameter is drawn, with a z where it is the weight of a Linear or a convolution; buffers are not."""
