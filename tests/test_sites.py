@@ -346,3 +346,17 @@ def test_describe_knows_parametrised_layers():
     posterior = posterity.IBNN(network, 2)
     assert posterior.nodes == 3
     assert set(posterior.describe().uncertain) >= {name for name, _ in network.named_parameters()}
+
+
+def test_a_fold_that_few_rows_do_not_show_is_an_error_not_a_loop():
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            copies = 2 if len(x) > 3 else 1
+            return self.layer(x.repeat_interleave(copies, 0))[::copies]
+
+    with pytest.raises(posterity.Error, match="layers="):
+        posterity.IBNN(seeded(Pairs), 2)(torch.randn(6, 3))

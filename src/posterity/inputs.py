@@ -68,9 +68,10 @@ def apply(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 def tensors(x: Any) -> list[Tensor]:
     """The tensors of x that have rows."""
-    found: list[Tensor] = []
-    apply(x, lambda tensor: (found.append(tensor), tensor)[1])  # type: ignore[func-returns-value]
-    return found
+    if isinstance(x, Tensor):
+        return [x] if x.dim() else []
+    members = x.values() if isinstance(x, Mapping) else x if isinstance(x, (tuple, list)) else ()
+    return [tensor for member in members for tensor in tensors(member)]
 
 
 def between(x: Any, start: int, stop: int) -> Any:

@@ -209,7 +209,7 @@ class Site:
         if remainder:
             raise Error(f"{values.shape[rows]} positions at {self.name!r} are no multiple of {noise.shape[0]} rows.")
         if copies > 1 and self.layout.blocked is None:
-            raise _Folded
+            raise _Folded(self.name)
         if copies > 1:
             noise = noise.repeat_interleave(copies, 0) if self.layout.blocked else noise.repeat(copies, 1)
         shape = [1] * values.dim()
@@ -247,7 +247,6 @@ class Sites:
                 layer.register_forward_pre_hook(site.before, with_kwargs=True)
                 layer.register_forward_hook(site.after)
                 self.sites.append(site)
-        self.kinds = kinds
         self.probed = False
 
     def __iter__(self) -> Iterator[Site]:
@@ -270,13 +269,17 @@ class Sites:
                 site.set(part)
             try:
                 return inputs.call(network, x, weights)
-            except _Folded:
-                folded = True
+            except _Folded as folded:
+                name = str(folded)
             finally:
                 for site in self.sites:
                     site.set(None)
-        if folded:
-            self._find_order(network, x)
+        self._find_order(network, x)
+        if any(site.name == name and site.layout is not None and site.layout.blocked is None for site in self.sites):
+            raise Error(
+                f"How many positions share the axis of rows at the layer {name!r} differs from batch to batch in a way "
+                "that cannot be followed: leave it out with layers=."
+            )
         return self.run(network, x, noise, weights)
 
     def find_rows(self, network: nn.Module, x: Any) -> None:
