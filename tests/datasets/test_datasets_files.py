@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import io
 import tarfile
@@ -7,9 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 from official_formats import write_idx
+from PIL import Image
 
 from posterity import datasets
-from posterity.datasets import files
+from posterity.datasets import files, images, letters, uci
 from posterity.errors import Error
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -164,10 +166,9 @@ def test_a_failed_download_says_which_files_to_put_where(server):
         files.get(collection(server))
 
 
-@pytest.mark.parametrize("download", [True, False])
-def test_missing_files_without_a_source_say_what_to_put_where(download):
+def test_missing_files_say_what_to_put_where():
     with pytest.raises(Error, match=r"Put boston\.npz into uci/.*test \[splits, n\]"):
-        datasets.load("uci/boston", download=download)
+        datasets.load("uci/boston", download=False)
 
 
 def test_download_false_asks_nobody(server):
@@ -254,3 +255,95 @@ def test_an_archive_is_unpacked_into_the_cache_and_removed(server, tmp_path):
     folder = files.get(files.Collection("things", "folder", ("a.bin",), downloads=(download,)))
     assert (folder / "a.bin").read_bytes() == b"good"
     assert not (files.cache() / "things.tar.gz").exists()
+
+
+def serve_table(monkeypatch, server, content):
+    server.content = content
+    monkeypatch.setattr(uci, "_SOURCE", server.url)
+
+
+TABLE = np.random.default_rng(1).normal(size=(40, 10)).round(3)
+
+
+def table_text(table):
+    return "\n".join(" ".join(map(str, row)) for row in table).encode()
+
+
+def test_a_table_is_made_from_its_source_and_checked_by_its_values(server, monkeypatch):
+    serve_table(monkeypatch, server, table_text(TABLE))
+    published = uci._hash(TABLE[:, :9])
+    monkeypatch.setitem(uci._TABLES, "energy", ("energy", 8, 20, published))
+    server.cuts, server.cut = 1, 500
+    data = datasets.load("uci/energy", seed=3)
+    assert server.asked == [None, "bytes=500-"]
+    assert (len(data.train[1]), len(data.test[1]), data.train[0].shape[1]) == (
+        36,
+        4,
+        8,
+    )  # the second target is left out
+    with np.load(files.cache() / "uci" / "energy.npz") as stored:
+        assert np.array_equal(stored["x"], TABLE[:, :8])
+        assert np.array_equal(stored["y"], TABLE[:, 8])
+        assert np.array_equal(stored["test"], uci.standard_splits(20, 40))
+    datasets.load("uci/energy")
+    assert len(server.asked) == 2
+    assert [path.name for path in files.cache().iterdir()] == ["uci"]
+
+
+@pytest.mark.parametrize(
+    "content", [table_text(TABLE + 0.001), table_text(TABLE[1:]), b"a b c\n1 2 3", b"", b"\xff\xfe1"]
+)
+def test_a_table_of_other_values_is_refused_and_leaves_nothing(server, monkeypatch, content):
+    serve_table(monkeypatch, server, content)
+    monkeypatch.setitem(uci._TABLES, "energy", ("energy", 8, 20, uci._hash(TABLE[:, :9])))
+    with pytest.raises(Error, match=r"(?s)energy\.txt.*Put energy\.npz into uci/"):
+        datasets.load("uci/energy")
+    assert [path for path in files.cache().rglob("*") if path.is_file()] == []
+
+
+def png(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+LETTERS = np.random.default_rng(2).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+
+
+def letters_archive(path, pixels=LETTERS):
+    """Two files that are no images, a link and a stray file lie among the letters, as in the original or worse."""
+    names = [f"notMNIST_small/{'ABCDEFGHIJ'[i % 10]}/{99 - i}.png" for i in range(len(pixels))]
+    members = [(name, png(image), tarfile.REGTYPE) for name, image in zip(names, pixels, strict=True)]
+    members[3:3] = [("notMNIST_small/A/0.png", b"", tarfile.REGTYPE), ("notMNIST_small/B/0.png", b"x", tarfile.REGTYPE)]
+    members += [("notMNIST_small/A/1.png", b"", tarfile.SYMTYPE), ("../A/2.png", png(pixels[0]), tarfile.REGTYPE)]
+    return tar(path, members).read_bytes()
+
+
+def known_letters(monkeypatch):
+    records = [bytes([i % 10]) + image.tobytes() for i, image in enumerate(LETTERS)]
+    monkeypatch.setattr(letters, "_SHA256", letters._hash(records))
+
+
+def notmnist(server):
+    return dataclasses.replace(letters.COLLECTION, downloads=(files.Download("notMNIST_small.tar.gz", (server.url,)),))
+
+
+def test_letters_are_made_from_the_archive_and_checked_by_their_pixels(server, tmp_path, monkeypatch):
+    known_letters(monkeypatch)
+    server.content = letters_archive(tmp_path / "x.tar.gz")
+    x, y = images._read(letters.COLLECTION, files.get(notmnist(server)), "test")
+    assert np.array_equal(y, np.repeat(np.arange(10), 4))
+    assert np.array_equal(x[:4, 0], LETTERS[[30, 20, 10, 0]])  # by file name within a class
+    assert [path.name for path in files.cache().iterdir()] == ["notMNIST_small"]
+
+
+@pytest.mark.parametrize("damage", ["pixel", "cut", "one fewer"])
+def test_other_letters_are_refused_and_leave_nothing(server, tmp_path, monkeypatch, damage):
+    known_letters(monkeypatch)
+    changed = LETTERS.copy()
+    changed[7, 3, 3] ^= 1
+    content = letters_archive(tmp_path / "x.tar.gz", {"pixel": changed, "one fewer": LETTERS[1:]}.get(damage, LETTERS))
+    server.content = content[: len(content) // 2] if damage == "cut" else content
+    with pytest.raises(Error, match=r"(?s)notMNIST_small\.tar\.gz.*Put images-idx3-ubyte\.gz"):
+        files.get(notmnist(server))
+    assert [path for path in files.cache().rglob("*") if path.is_file()] == []

@@ -1,10 +1,11 @@
 import os
 
+import numpy as np
 import pytest
 import torch
 
 from posterity import datasets
-from posterity.datasets import files, images
+from posterity.datasets import files, images, letters, uci
 
 pytestmark = [
     pytest.mark.realdata,
@@ -56,3 +57,18 @@ def test_uci_tables_have_their_known_sizes(name, train, test, features, splits):
     assert torch.equal(first.test[0], again.test[0])
     assert not torch.equal(first.test[1], last.test[1])
     assert torch.isfinite(first.train[0]).all()
+
+
+@pytest.mark.parametrize("name", uci._TABLES)
+def test_uci_tables_and_splits_are_those_that_a_download_makes(name):
+    _, _, splits, published = uci._TABLES[name]
+    with np.load(files.find(uci.collection(name)) / f"{name}.npz") as stored:
+        assert uci._hash(np.column_stack([stored["x"], stored["y"]])) == published
+        assert np.array_equal(stored["test"], uci.standard_splits(splits, len(stored["y"])))
+
+
+def test_notmnist_is_what_a_download_makes():
+    x, y = images._read(images.NOTMNIST, files.find(images.NOTMNIST), "test")
+    assert (
+        letters._hash([bytes([label]) + image.tobytes() for image, label in zip(x, y, strict=True)]) == letters._SHA256
+    )

@@ -8,7 +8,7 @@ import posterity
 from posterity import datasets
 from posterity.cli import options
 from posterity.cli.console import Output
-from posterity.datasets import files, images
+from posterity.datasets import files, images, uci
 
 _COLLECTIONS = {
     "mnist": images.MNIST,
@@ -55,14 +55,9 @@ def data(data_dir: options.DataDir = None, json: options.Json = False) -> None:
 
 def _where(name: str, data_dir: Path | None) -> str:
     """The folder in which a data set was found, or how it would come."""
-    collection = _COLLECTIONS.get(name)
-    if name.startswith("uci/"):
-        collection = files.Collection(name, "uci", (f"{name.removeprefix('uci/')}.npz",))
+    uci_name = name.removeprefix("uci/")
+    collection = _COLLECTIONS.get(name) if uci_name == name else uci.collection(uci_name)
     if collection is None:
         return "built in"
     folder = files.find(collection, data_dir)
-    if folder is not None:
-        return os.fspath(folder)
-    if collection.downloads:
-        return "not here: downloaded when first used"
-    return f"not here: put its files into {collection.folder}/ below --data-dir"
+    return "not here: downloaded when first used" if folder is None else os.fspath(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from posterity.datasets import arrays, digits, files, folders, images, readers, tables, toys
+from posterity.datasets import arrays, digits, folders, images, readers, tables, toys, uci
 from posterity.datasets.columns import missing
 from posterity.datasets.data import Data, random
 from posterity.datasets.preprocessing import Preprocessing
@@ -131,7 +131,4 @@ def _built_in(
         return toys.load(name, seed)
     if name in _IMAGES:
         return _IMAGES[name](data_dir, download)
-    member = f"{name.removeprefix('uci/')}.npz"
-    note = "It holds arrays x [n, features], y [n] and test [splits, n], which is true for test rows."
-    folder = files.get(files.Collection(name, "uci", (member,), note=note), data_dir, download)
-    return arrays.load(name, folder / member, None, "regression", seed)
+    return uci.load(name.removeprefix("uci/"), seed, data_dir, download)

@@ -5,10 +5,11 @@ import http.client
 import os
 import sys
 import tarfile
+import tempfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,11 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Download:
-    """A file at its official source: the addresses that hold it, and its MD5 as published there."""
+    """A file at its official source: the addresses that hold it, and its MD5 where one is published there."""
 
     name: str
     urls: tuple[str, ...]
-    md5: str
+    md5: str | None = None
     limit: int = 300_000_000
 
 
@@ -34,7 +35,9 @@ class Collection:
     """The files of a data set: ``members`` in ``folder`` below a data folder, or in one of ``places``.
 
     ``downloads`` hold the members themselves or, as a ``.tar.gz``, all of them. A member may also lie there
-    without its ``.gz``; an archive's ``extras`` are taken where they are there.
+    without its ``.gz``; an archive's ``extras`` are taken where they are there. Where the source has another
+    format and no published hash, ``convert`` makes the members from the one download (``convert(file, folder)``),
+    and raises ``Error`` unless what it read has the known hash.
     ``note`` says what else a user who makes the files must know.
     """
 
@@ -44,6 +47,7 @@ class Collection:
     extras: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
+    convert: Callable[[Path, Path], None] | None = None
     note: str = ""
 
 
@@ -76,7 +80,9 @@ def get(collection: Collection, data_dir: str | os.PathLike[str] | None = None, 
     folder = cache() / collection.folder
     try:
         for item in collection.downloads:
-            if item.name.endswith(".tar.gz"):
+            if collection.convert is not None:
+                _converted(item, collection.convert, folder)
+            elif item.name.endswith(".tar.gz"):
                 archive = fetch(item, cache() / item.name)
                 members, extras = (
                     [f"{collection.folder}/{name}" for name in names]
@@ -91,8 +97,21 @@ def get(collection: Collection, data_dir: str | os.PathLike[str] | None = None, 
     return folder
 
 
+def _converted(item: Download, convert: Callable[[Path, Path], None], folder: Path) -> None:
+    """Download a file and make the members in ``folder`` from it; none appears unless all are right."""
+    source = fetch(item, cache() / item.name)
+    try:
+        with tempfile.TemporaryDirectory(dir=cache()) as made:
+            convert(source, Path(made))
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in sorted(Path(made).iterdir()):
+                os.replace(path, folder / path.name)
+    finally:
+        source.unlink()
+
+
 def fetch(item: Download, path: Path) -> Path:
-    """Download a file to ``path`` and check its MD5; a broken download goes on where it stopped."""
+    """Download a file to ``path`` and check its MD5, where it has one; a broken download goes on where it stopped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     problem = "There is no address to load it from."
@@ -108,7 +127,7 @@ def fetch(item: Download, path: Path) -> Path:
                     if isinstance(error, urllib.error.URLError):
                         break  # no connection, or no such file
                     continue
-            if _md5(part) == item.md5:
+            if item.md5 in (None, _md5(part)):
                 os.replace(part, path)
                 return path
             part.unlink()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from posterity.datasets import files
+from posterity.datasets import files, letters
 from posterity.datasets.data import Data, random, split
 from posterity.datasets.preprocessing import ImagePreprocessing
 from posterity.errors import Error
@@ -61,7 +61,7 @@ FASHION = files.Collection(
         ),
     ),
 )
-NOTMNIST = files.Collection("notmnist", "notMNIST_small", ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"))
+NOTMNIST = letters.COLLECTION
 CIFAR10 = files.Collection(
     "cifar10",
     "cifar-10-batches-bin",
@@ -89,7 +89,6 @@ CIFAR100 = files.Collection(
 )
 
 _DIGITS = list("0123456789")
-_LETTERS = list("ABCDEFGHIJ")
 _CLOTHES = [
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -209,7 +208,7 @@ def notmnist(data_dir: Folder = None, download: bool = True) -> Data:
     x, y = _read(NOTMNIST, files.get(NOTMNIST, data_dir, download), "train")
     train, test = split(len(y), 0, labels=y, part=0.1)
     outside = _outside(MNIST, data_dir, len(test))
-    return assemble("notmnist", (x[train], y[train]), (x[test], y[test]), _LETTERS, outside, "mnist")
+    return assemble("notmnist", (x[train], y[train]), (x[test], y[test]), letters.CLASSES, outside, "mnist")
 
 
 def cifar10(data_dir: Folder = None, download: bool = True) -> Data:
