@@ -33,6 +33,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     import posterity
     from posterity import datasets, evaluation
     from posterity.cli import runs
+    from posterity.weights import Weights
 
     torch.set_num_threads(1)
     data = datasets.load(job["data"], seed=job["seed"], download=False)
@@ -44,7 +45,12 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     arguments = dict(job["arguments"])
     fit = {"epochs": EPOCHS.get(job["data"]), **arguments.pop("fit", {})}
     method = posterity.methods()[arguments.pop("method")]
-    posterior = method(runs.network(data, job["seed"]), seed=job["seed"], **arguments)
+    network = runs.network(data, job["seed"])
+    if "prior_gain" in arguments:  # the prior's standard deviation is gain/√fan-in
+        weights = Weights(network)
+        scales = weights.scales(arguments.pop("prior_gain"), arguments.pop("prior_otherwise", 1.0))
+        arguments["prior_std"] = weights.spread(scales, torch.zeros(()))
+    posterior = method(network, seed=job["seed"], **arguments)
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(posterior, (x, y), likelihood, seed=job["seed"], progress=False, device="cpu", **fit)
     prediction, truth = runs.judged(posterior, x_test, y_test, data.preprocessing, None, job["seed"])

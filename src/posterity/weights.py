@@ -1,7 +1,8 @@
 """Methods that draw the weights: a network's parameters as one flat vector, and what such methods share."""
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class Weights:
         if not chosen:
             raise Error("The network has no parameters to be uncertain about.")
         self.shapes = {name: p.shape for name, p in chosen.items()}
+        self._axes = _output_axes(network)
         self.sizes = [shape.numel() for shape in self.shapes.values()]
         self.size = sum(self.sizes)
 
@@ -34,6 +36,21 @@ class Weights:
     def names(self) -> list[str]:
         """The parameters' names, in the order of the flat vector."""
         return list(self.shapes)
+
+    def scales(self, gain: float, otherwise: float) -> list[float]:
+        """gain/√fan-in for each tensor that multiplies a layer's inputs, for vectors and embeddings another number."""
+        values = []
+        for name, shape in self.shapes.items():
+            axis, groups = self._axes.get(name, (0, 1))
+            if len(shape) < 2 or axis is None or not shape.numel():
+                values.append(otherwise)
+            else:
+                values.append(gain * math.sqrt(groups * shape[axis] / shape.numel()))
+        return values
+
+    def spread(self, values: Sequence[float], like: Tensor) -> Tensor:
+        """One value for each tensor as one for each weight, `[size]`."""
+        return torch.cat([like.new_full((size,), value) for size, value in zip(self.sizes, values, strict=True)])
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """`[..., size]` as parameters by name, each `[..., *shape]`: views, not copies."""
@@ -91,3 +108,15 @@ class WeightPosterior(Posterior):
             for name, b in self.network.named_buffers()
         ]
         return Description(drawn + whole + kept)
+
+
+def _output_axes(network: nn.Module) -> dict[str, tuple[int | None, int]]:
+    """The weights whose outputs do not lie on axis 0: by name that axis (None for embeddings) and the groups."""
+    axes: dict[str, tuple[int | None, int]] = {}
+    for name, layer in network.named_modules():
+        key = f"{name}.weight".lstrip(".")
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            axes[key] = None, 1
+        elif isinstance(layer, nn.modules.conv._ConvTransposeNd):
+            axes[key] = 1, layer.groups
+    return axes

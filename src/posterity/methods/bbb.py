@@ -16,7 +16,6 @@ which is exact where a row has one position; Flipout (Wen et al. 2018) flips sig
 and gives all positions of a row (pixels, tokens) the same weights. Either doubles the cost of the layer.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -181,18 +180,9 @@ class BayesByBackprop(WeightPosterior):
 
     def _scales(self, parameters: dict[str, nn.Parameter]) -> list[float]:
         """A standard deviation of the prior for each parameter tensor: see `prior_std`."""
-        transposed = {
-            f"{name}.weight" if name else "weight": layer.groups
-            for name, layer in self.network.named_modules()
-            if isinstance(layer, nn.modules.conv._ConvTransposeNd)
-        }
-        scales = []
-        for name, shape in self.weights.shapes.items():
-            fan_in = shape.numel() / max(1, shape[1 if name in transposed else 0]) if len(shape) > 1 else 16.0
-            given = parameters[name].detach().float()
-            size = float(given.square().mean().sqrt()) if given.numel() else 0.0
-            scales.append(max(4 * math.sqrt(transposed.get(name, 1) / fan_in) if fan_in else 1.0, size))
-        return scales
+        given = (parameters[name].detach().float() for name in self.weights.names)
+        sizes = (float(value.square().mean().sqrt()) if value.numel() else 0.0 for value in given)
+        return [max(scale, size) for scale, size in zip(self.weights.scales(4.0, 1.0), sizes, strict=True)]
 
     def _prior_stds(self) -> Tensor:
         """The prior's standard deviations as `[]` or `[weights]`."""

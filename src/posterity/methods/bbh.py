@@ -119,8 +119,7 @@ class BayesByHypernet(WeightPosterior):
         }
         generator = as_generator(seed, generator)
         self.generator = Generator(self.weights.shapes.values(), like=start, generator=generator, **self.given)
-        scales = [_scale(values[name].detach()) for name in self.weights.names]
-        self.register_buffer("scale", _spread_out(scales, self.weights.sizes, start))
+        self.register_buffer("scale", self.weights.spread(self._scales(values), start))
         self.register_buffer("prior_std", self._prior(prior_std))
         self.centre: nn.Parameter | None = None
         if centre:
@@ -242,6 +241,17 @@ class BayesByHypernet(WeightPosterior):
             )
         return value
 
+    def _scales(self, values: dict[str, nn.Parameter]) -> list[float]:
+        """1/√fan-in of each matrix or kernel; a vector's own spread, or 0.1 if constant; 1 of a scalar."""
+        scales = self.weights.scales(1.0, 0.1)
+        for index, name in enumerate(self.weights.names):
+            value = values[name].detach().double()
+            if value.dim() == 0:
+                scales[index] = 1.0
+            elif value.dim() == 1 and len(value) > 1:
+                scales[index] = float(value.std()) or scales[index]
+        return scales
+
     def _prior(self, value: float | Sequence[float] | Tensor | None) -> Tensor:
         self.prior_given = value is not None
         if value is None:
@@ -277,21 +287,6 @@ def _must_loop(network: nn.Module) -> bool:
     """Recurrent layers have no rule for vmap; nor have batch statistics in training or in mixed precision."""
     kinds = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
     return any(isinstance(module, kinds) for module in network.modules())
-
-
-def _scale(value: Tensor) -> float:
-    """1/√fan-in of a matrix or a kernel; a vector's own standard deviation, or 0.1 where it is constant."""
-    if value.dim() != 1:
-        return 1 / math.sqrt(max(1, math.prod(value.shape[1:])))
-    std = float(value.double().std()) if len(value) > 1 else 0.0
-    return std if std > 0 else 0.1
-
-
-def _spread_out(values: Sequence[float], sizes: Sequence[int], like: Tensor) -> Tensor:
-    """One value for each weight."""
-    return torch.cat(
-        [torch.full((n,), v, dtype=like.dtype, device=like.device) for v, n in zip(values, sizes, strict=True)]
-    )
 
 
 def _wide(tensor: Tensor) -> Tensor:

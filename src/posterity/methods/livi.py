@@ -105,7 +105,7 @@ class LIVI(WeightPosterior):
         shapes = list(self.weights.shapes.values())
         self.rows = [shape[0] if len(shape) else 1 for shape in shapes]
         self.columns = [shape.numel() // max(1, rows) for shape, rows in zip(shapes, self.rows, strict=True)]
-        self.register_buffer("scales", self._per_tensor(1.0, 0.1), persistent=False)
+        self.register_buffer("scales", self.means.new_tensor(self.weights.scales(1.0, 0.1)), persistent=False)
         self.register_buffer("prior_stds", self._prior(), persistent=False)
         self._start(as_generator(seed, generator))
 
@@ -170,13 +170,6 @@ class LIVI(WeightPosterior):
         self.left = nn.Parameter(start * randn((sum(self.rows), h), like, generator))
         self.right = nn.Parameter(start * randn((sum(self.columns), h), like, generator))
 
-    def _per_tensor(self, gain: float, otherwise: float) -> Tensor:
-        """gain/√fan-in for parameters of two and more axes, else another number, `[tensors]`."""
-        pairs = zip(self.weights.shapes.values(), self.columns, strict=True)
-        return self.means.new_tensor(
-            [gain * columns**-0.5 if len(shape) > 1 else otherwise for shape, columns in pairs]
-        )
-
     def _per_weight(self, values: Tensor) -> Tensor:
         """`[tensors]` as `[weights]`."""
         return values.repeat_interleave(torch.tensor(self.weights.sizes, device=values.device))
@@ -184,7 +177,7 @@ class LIVI(WeightPosterior):
     def _prior(self) -> Tensor:
         """The prior's standard deviation of each weight, `[weights]`."""
         if self._prior_std is None:
-            return self._per_weight(self._per_tensor(2.0, 1.0))
+            return self.weights.spread(self.weights.scales(2.0, 1.0), self.means)
         prior = self.means.new_tensor(self._prior_std)
         if prior.shape not in ((), self.means.shape) or not bool((prior > 0).all()):
             raise Error(f"prior_std must be a positive number or {len(self.means)} of them, one for each weight.")

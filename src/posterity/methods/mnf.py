@@ -230,16 +230,7 @@ class MNF(WeightPosterior):
             if std.shape not in ((), like.shape) or not bool((std > 0).all()):
                 raise Error(f"prior_std must be a positive number, {len(like)} of them (one a weight), or None.")
             return std.expand(like.shape).clone()
-        embeddings = {
-            f"{name}.weight".lstrip(".")
-            for name, layer in self.network.named_modules()
-            if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
-        }
-        stds = [
-            1.0 if len(shape) < 2 or name in embeddings else math.sqrt(shape[0] / max(1, shape.numel()))
-            for name, shape in self.weights.shapes.items()
-        ]
-        return torch.cat([like.new_full((size,), std) for size, std in zip(self.weights.sizes, stds, strict=True)])
+        return self.weights.spread(self.weights.scales(1.0, 1.0), like)
 
 
 def _axes(network: nn.Module) -> dict[str, int]:
