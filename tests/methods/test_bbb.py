@@ -66,6 +66,8 @@ def test_the_prior_may_differ_by_tensor_or_by_weight():
 
 def test_the_default_prior_follows_the_width_and_the_given_values():
     network = nn.Sequential(nn.Linear(100, 9), nn.ConvTranspose1d(8, 4, 5, groups=2), nn.Embedding(50, 640))
+    with torch.no_grad():
+        network[2].weight.mul_(3)
     stds = BayesByBackprop(seeded(lambda: network)).prior_std
     expected = torch.tensor([4 / math.sqrt(100), 1.0, 4 / math.sqrt(8 / 2 * 5), 1.0])
     torch.testing.assert_close(stds[:4], expected)
