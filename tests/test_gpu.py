@@ -30,3 +30,27 @@ def test_draws_are_those_of_the_processor(name, monkeypatch):
     here = posterior.draw(6, generator=generator())(x)
     there = posterior.cuda().draw(6, generator=generator())(x.cuda())
     torch.testing.assert_close(there.cpu(), here, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_graph_gives_the_same_numbers(name, recwarn):
+    x = torch.randn(70, 1, 6, 6, generator=generator())  # the last batch of an epoch is smaller
+    y = (x.mean((1, 2, 3)) > 0).long()
+    trained = []
+    for graph in (False, True):
+        posterior = METHODS[name](seeded(ConvNet), seed=0)
+        posterity.fit(posterior, (x, y), epochs=6, batch_size=16, lr=1e-2, seed=0, graph=graph, progress=False)
+        trained.append(torch.cat([p.detach().flatten() for p in posterior.parameters()]))
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+    torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-3)
+
+
+def test_a_step_with_coins_of_its_own_is_not_captured():
+    class Coin(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1 + (torch.rand(()) < 0.5))
+
+    posterior = posterity.MAP(Coin(3, 2))
+    x, y = torch.randn(64, 3), torch.randint(2, (64,))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)

@@ -215,7 +215,7 @@ class Generator(nn.Module):
         else:
             squares = grams[0] if self.by_row else torch.stack([gram.sum(1) for gram in grams], 1)
         eye = torch.eye(self.noise, dtype=squares.dtype, device=squares.device)
-        factor = torch.linalg.cholesky(eye + squares)
+        factor = torch.linalg.cholesky_ex(eye + squares).L  # without a wait for the device
         return factor.diagonal(dim1=-2, dim2=-1).log().sum((-1, -2))
 
     def _parts(self, z: Tensor) -> list[tuple[Block, Tensor]]:

@@ -97,6 +97,8 @@ class Batches:
     def _from_memory(self, memory: Batch, seed: int, skip: int) -> Iterator[Batch]:
         rows, starts = self.rows, self._starts()
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
+        if order is not None and self.device is not None:
+            order = order.to(self.device)  # at once, not batch by batch
         for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
             if order is None:
                 yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in memory))

@@ -6,7 +6,8 @@ import math
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
+from posterity.graphs import Graph
 from posterity.history import History
 from posterity.loading import Batch, Batches, numpy_seed
 from posterity.posterior import Posterior
@@ -22,6 +24,8 @@ from posterity.prediction import predict
 
 #: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
 NOISE_RATE = 10.0
+#: Steps between two looks at the loss on a device, each of which waits for it.
+LOOK_EVERY = 50
 
 
 @dataclasses.dataclass
@@ -58,12 +62,16 @@ class Run:
         beta: schedules.Schedule,
         total: int,
         compile: bool | str,
+        graph: bool = False,
     ) -> None:
         self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
         self.accelerator, self.beta = accelerator, beta
+        graph = graph and device.type == "cuda" and accelerator.num_processes == 1 and accelerator.scaler is None
         groups = _groups(posterior, settings)
         self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
-        self.optimizer = _optimizer(settings.optimizer, groups, device)
+        if graph:  # a graph reads the rates from the device
+            groups = [group | {"lr": torch.tensor(group["lr"], device=device)} for group in groups]
+        self.optimizer = _optimizer(settings.optimizer, groups, device, graph)
         self.objective: Any = _Objective(posterior, settings.size)
         if accelerator.num_processes > 1:
             self.objective = accelerator.prepare(self.objective)
@@ -71,23 +79,36 @@ class Run:
             self.objective = torch.compile(self.objective, backend="inductor" if compile is True else compile)
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
         self.count = self.since = 0
-        self.sum = torch.zeros((), device=device)
+        self.sum, self.beta_now = torch.zeros((), device=device), torch.zeros((), device=device)
+        self.advance: Callable[[Batch], Tensor] = Graph(self._advance, device) if graph else self._advance
         self.last_loss = math.nan
         self.penalty = self._terms()[1]
-        self.look_every = 1 if device.type == "cpu" else 50
+        self.looks = device.type == "cpu"
 
     def step(self, batch: Batch) -> None:
         """One step of the optimiser; all that is random in it is a function of the seed and the step's number."""
+        if batch.y is None:
+            raise Error("Training needs answers: the data give inputs alone.")
         torch.manual_seed(numpy_seed(self.settings.seed, 2, self.count))
         t = self.count / self.total
         for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * schedule(t)
-        if batch.y is None:
-            raise Error("Training needs answers: the data give inputs alone.")
-        beta = torch.tensor(self.beta(t), device=self.sum.device)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * schedule(t))
+            else:
+                group["lr"] = rate * schedule(t)
+        self.beta_now.fill_(self.beta(t))
+        loss = self.advance(batch).detach()
+        self.sum += loss
+        if not self.looks and self.count % LOOK_EVERY == 0:
+            self._look(loss)
+        self.count += 1
+        self.since += 1
+
+    def _advance(self, batch: Batch) -> Tensor:
+        """The loss, its gradient and the step; nothing waits for a device."""
         x = inputs.apply(batch.x, lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor)
         with self.accelerator.autocast():
-            loss = self.objective(x, batch.y, batch.weight, beta)
+            loss: Tensor = self.objective(x, batch.y, batch.weight, self.beta_now)
         self.optimizer.zero_grad(set_to_none=True)
         self.accelerator.backward(loss)
         scaler = self.accelerator.scaler  # Accelerate unscales and steps only what it has prepared
@@ -95,19 +116,17 @@ class Run:
             scaler.unscale_(self.optimizer)
         if self.settings.clip is not None:
             nn.utils.clip_grad_norm_(self.posterior.parameters(), self.settings.clip)
-        if self.count % self.look_every == 0:
+        if self.looks:
             self._look(loss)
         if scaler is None:
             self.optimizer.step()
         else:
             scaler.step(self.optimizer)
             scaler.update()
-        self.sum += loss.detach()
-        self.count += 1
-        self.since += 1
+        return loss
 
     def _look(self, loss: Tensor) -> None:
-        """Read the loss back; stop before a step that would spoil the parameters."""
+        """Read the loss back and stop if it is not finite: on a CPU before the step that would spoil the parameters."""
         self.last_loss = float(loss.detach())
         if not math.isfinite(self.last_loss) or not math.isfinite(float(self.sum)):
             self._complain(self.last_loss)
@@ -137,10 +156,11 @@ class Run:
         terms = {"loss": self.last_loss, "nll": self.last_loss - weighed, "kl/N": weighed}
         return {name: f"{value:.3f}" for name, value in terms.items()}
 
-    def record(self, epoch: int, seconds: float) -> dict[str, float]:
+    def record(self, epoch: int, began: float) -> dict[str, float]:
         """What an epoch was like. Its likelihood is the loss less β · penalty / N, which moves from step to step."""
         steps = max(1, self.since)
-        mean = float(self.sum) / steps
+        mean = float(self.sum) / steps  # waits for the device
+        seconds = time.perf_counter() - began
         if not math.isfinite(mean):
             self._complain(mean)
         before, (divergence, self.penalty) = self.penalty, self._terms()
@@ -248,10 +268,10 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     return groups
 
 
-def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
+def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device, graph: bool) -> torch.optim.Optimizer:
     fused = device.type == "cuda"
     if name == "adam":
-        return torch.optim.AdamW(groups, fused=fused)
+        return torch.optim.AdamW(groups, fused=fused, capturable=graph)
     if name == "sgd":
         return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
     raise Error(f"optimizer must be 'adam' or 'sgd'; got {name!r}.")

@@ -266,16 +266,22 @@ class IBNN(Posterior):
             noise = randn(((rows * s + k - 1) // k, k, self.nodes), self.means, generator)
             return (self.means + self.stds * noise).flatten(0, 1)[: rows * s]
         noise = randn(((rows + k - 1) // k, k, s, self.nodes), self.means, generator)
-        z = (self.means.unsqueeze(1) + self.stds.unsqueeze(1) * noise).flatten(0, 1)
-        return self._rolled(z, generator)[:rows].flatten(0, 1)
+        means, stds = (
+            self._turned(self.means, self.stds, generator) if rows % k or self.per_layer else (self.means, self.stds)
+        )
+        return (means.unsqueeze(1) + stds.unsqueeze(1) * noise).flatten(0, 1)[:rows].flatten(0, 1)
 
-    def _rolled(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _turned(self, means: Tensor, stds: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Start at another component each time, so that rows that K does not divide favour none of them."""
-        device = None if generator is None else generator.device
         layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
-        first = torch.randint(self.components, (len(layers),), generator=generator, device=device).tolist()
-        rolled = [torch.roll(part, start, 0) for part, start in zip(z.split(layers, -1), first, strict=True)]
-        return torch.cat(rolled, -1) if self.per_layer else rolled[0]
+        device = means.device if generator is None else generator.device
+        first = torch.randint(self.components, (len(layers),), generator=generator, device=device).to(means.device)
+        order = (torch.arange(self.components, device=means.device).unsqueeze(1) + first) % self.components
+        if not self.per_layer:
+            return means[order[:, 0]], stds[order[:, 0]]
+        parts = zip(order.unbind(1), means.split(layers, 1), stds.split(layers, 1), strict=True)
+        turned = [(mean[rows], std[rows]) for rows, mean, std in parts]
+        return torch.cat([mean for mean, _ in turned], 1), torch.cat([std for _, std in turned], 1)
 
     def _spread(self, n: int, generator: torch.Generator | None) -> Tensor:
         """n component indices, each as often as the others or once more."""
