@@ -29,6 +29,7 @@ EPOCHS = {"fashion-mnist": 5}
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Train and score one setting on one split."""
     import torch
+    from torch import nn
 
     import posterity
     from posterity import datasets, evaluation
@@ -50,6 +51,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         weights = Weights(network)
         scales = weights.scales(arguments.pop("prior_gain"), arguments.pop("prior_otherwise", 1.0))
         arguments["prior_std"] = weights.spread(scales, torch.zeros(()))
+    if arguments.pop("skip_first", False):
+        layers = [name for name, layer in network.named_modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
+        arguments["layers"] = layers[1:]
     posterior = method(network, seed=job["seed"], **arguments)
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(posterior, (x, y), likelihood, seed=job["seed"], progress=False, device="cpu", **fit)

@@ -216,7 +216,7 @@ def test_training_updates_the_statistics_of_the_copy_and_the_probe_leaves_no_tra
     assert int(posterior.network.norm.num_batches_tracked) == 1
     assert bool((posterior.network.norm.running_mean != 0).any())
     assert all(torch.equal(value, before[name]) for name, value in template.state_dict().items())
-    assert all(noise.way is None and not noise.stds for noise in posterior.noises.values())
+    assert all(noise.way is None and not noise.stds for noise in posterior.noises.layers.values())
 
 
 class Twice(nn.Module):
