@@ -297,11 +297,18 @@ def switched_on(added: list[Added]) -> Iterator[None]:
 
 
 def reasons_against(network: nn.Module, layers: Selector) -> dict[str, str | None]:
-    """The layers at which dropout can be added, and why others cannot."""
+    """The layers at which dropout can be added, and why others cannot.
+
+    Unless they are named it is not added at the first of several, where it would take data away: on tables of few
+    columns that costs more than it tells.
+    """
     reasons = select(network, layers)
     for name in reasons:
         if isinstance(network.get_submodule(name), nn.RNNBase):
             reasons[name] = "dropout is added at linear and convolution layers"
+    able = [name for name, reason in reasons.items() if reason is None]
+    if layers is None and len(able) > 1:
+        reasons[able[0]] = "dropout is not added at the first layer, whose inputs are the data"
     return reasons
 
 

@@ -142,7 +142,9 @@ def test_functional_dropout_is_found_and_nothing_is_added(drop):
 
 def test_a_network_without_dropout_gets_it_at_the_inputs_of_its_layers():
     network = seeded(mlp)
-    posterior = MCDropout(network, 0.4, seed=0)
+    assert set(MCDropout(seeded(mlp), 0.4, seed=0).describe().uncertain) == {"2", "2.weight"}
+    assert set(MCDropout(nn.Linear(3, 2), 0.4, seed=0).describe().uncertain) == {"", "weight"}
+    posterior = MCDropout(network, 0.4, layers="*", seed=0)
     assert {"0", "2", "0.weight", "2.weight"} == set(posterior.describe().uncertain)
     x = torch.randn(6, 5, generator=generator())
     torch.testing.assert_close(network.train()(x), copy.deepcopy(network).eval()(x), rtol=0, atol=0)

@@ -57,7 +57,7 @@ class BayesByHypernet(WeightPosterior):
         divergence: "linearised", "bound" or "nearest".
         jitter: ν at the start, relative to the fan-in scale, and `learn_jitter` whether it is learned, one number for
             each row of the generator.
-        spread: root mean square of u at the start; by default 0.1, or 1 without a centre.
+        spread: root mean square of u at the start; by default 0.03, or 1 without a centre.
         centre: whether m is learned; without it the generator makes the weights from nothing.
         neighbours: K, the draws of "bound" and "nearest".
         hidden: widths of the generator's layers; by default (64, 128) for "chunked", else the paper's.
@@ -79,9 +79,9 @@ class BayesByHypernet(WeightPosterior):
         samples: int = 1,
         noise: int = 8,
         shared: bool = True,
-        prior_std: float | Sequence[float] | Tensor | None = 1.0,
+        prior_std: float | Sequence[float] | Tensor | None = 3.0,
         divergence: str = "linearised",
-        jitter: float = 0.03,
+        jitter: float = 0.01,
         learn_jitter: bool = True,
         spread: float | None = None,
         centre: bool = True,
@@ -112,7 +112,7 @@ class BayesByHypernet(WeightPosterior):
             "layout": layout,
             "noise": min(noise, self.weights.size),
             "shared": bool(shared),
-            "spread": float((0.1 if centre else 1.0) if spread is None else spread),
+            "spread": float((0.03 if centre else 1.0) if spread is None else spread),
             "hidden": [count(h, "hidden") for h in (HIDDEN.get(layout, PAPER) if hidden is None else hidden)],
             "codes": count(codes, "codes"),
             "chunk": None if chunk is None else count(chunk, "chunk"),

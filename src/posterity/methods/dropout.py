@@ -18,7 +18,7 @@ class MCDropout(Posterior):
 
     f(x) is the network with every dropout replaced by h ↦ m ∘ h / (1 − p), m ~ Bernoulli(1 − p). The dropout is the
     network's own: modules, functional calls, and that of attention weights. Where it has none, dropout with `rate` is
-    added at the inputs of its linear and convolution layers. In training masks are fresh for every row, as ever; a
+    added at the inputs of its linear and convolution layers but the first. In training masks are fresh for every row, as ever; a
     drawn function has one mask for all rows and all later calls. Everything else (batch statistics above all) is in
     evaluation mode in a drawn function.
 
@@ -32,7 +32,8 @@ class MCDropout(Posterior):
         network: any module.
         rate: p of the dropout that is added; the network's own keeps its own.
         samples: training draws per datum (S).
-        layers: at which layers dropout may be added: a name pattern, several, or a function of name and layer.
+        layers: at which layers dropout may be added: a name pattern, several, or a function of name and layer; by
+            default all but the first.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does: nothing is random in the construction.
     """
@@ -40,7 +41,7 @@ class MCDropout(Posterior):
     def __init__(
         self,
         network: nn.Module,
-        rate: float = 0.1,
+        rate: float = 0.05,
         *,
         samples: int = 1,
         layers: Selector = None,
