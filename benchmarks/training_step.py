@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import posterity
+from benchmarks import gpu
 from benchmarks.measure import alternate, keep_memory, ratios, report
 
 ROWS, DRAWS, IMAGES = 128, 80, 250
@@ -75,6 +76,8 @@ def page(folder: Path) -> None:
         "median over rounds, with the quartiles.",
     ]
     for path in sorted(folder.glob("*.json")):
+        if path.name == "gpu.json":
+            continue
         content = json.loads(path.read_text())
         machine = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
         lines += ["", f"## {content['title']}", "", "| | ratio | quartiles | ms |", "|---|---|---|---|"]
@@ -83,6 +86,7 @@ def page(folder: Path) -> None:
             for name, row in content["results"].items()
         ]
         lines += ["", f"{machine}."]
+    lines += gpu.lines(json.loads((folder / "gpu.json").read_text()))
     (Path(__file__).parents[1] / "docs" / "speed.md").write_text("\n".join(lines) + "\n")
 
 

@@ -18,9 +18,9 @@ class MCDropout(Posterior):
 
     f(x) is the network with every dropout replaced by h ↦ m ∘ h / (1 − p), m ~ Bernoulli(1 − p). The dropout is the
     network's own: modules, functional calls, and that of attention weights. Where it has none, dropout with `rate` is
-    added at the inputs of its linear and convolution layers but the first. In training masks are fresh for every row, as ever; a
-    drawn function has one mask for all rows and all later calls. Everything else (batch statistics above all) is in
-    evaluation mode in a drawn function.
+    added at the inputs of its linear and convolution layers but the first. In training masks are fresh for every row,
+    as ever; a drawn function has one mask for all rows and all later calls. Everything else (batch statistics above
+    all) is in evaluation mode in a drawn function.
 
     It trains the network that it is given. The divergence is 0, like that of MAP: weight decay is the prior. Gal's tie
     of the two is λ = (1 − p) l² / (2 N τ) for the penalty λ ‖W‖², prior length scale l and noise precision τ.

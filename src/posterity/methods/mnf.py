@@ -62,6 +62,7 @@ class MNF(WeightPosterior):
     """
 
     prior_std: Tensor
+
     def __init__(
         self,
         network: nn.Module,
