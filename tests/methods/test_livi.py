@@ -25,7 +25,7 @@ def map_of(posterior: LIVI) -> tuple[Tensor, Tensor]:
     noise = posterior._noise(1, generator(4))[0]
 
     def mapped(flat: Tensor) -> Tensor:
-        return posterior._deviations(posterior._features(flat.view(1, *noise.shape))[0])[0]
+        return posterior.scales * posterior._deviations(posterior._features(flat.view(1, *noise.shape))[0])[0]
 
     return noise, torch.func.jacrev(mapped)(noise.flatten()).detach()
 
@@ -34,7 +34,7 @@ def map_of(posterior: LIVI) -> tuple[Tensor, Tensor]:
 def test_the_entropy_of_a_linear_generator_is_that_of_its_gaussian(noise_size):
     posterior = small(noise_size, linear=True)
     _, jacobian = map_of(posterior)
-    covariance = jacobian @ jacobian.T + 0.05**2 * torch.eye(len(jacobian)).double()
+    covariance = jacobian @ jacobian.T + torch.diag(0.05 * posterior.scales).square()
     exact = torch.distributions.MultivariateNormal(torch.zeros(len(jacobian)).double(), covariance).entropy()
     torch.testing.assert_close(posterior.entropy(3, generator(4)), exact.expand(3))
     drawn = posterior.sample(40_000, generator(1)).detach()
@@ -46,7 +46,7 @@ def test_the_entropy_of_a_linear_generator_is_that_of_its_gaussian(noise_size):
 def test_the_entropy_is_that_of_the_linearisation(noise_size):
     posterior = small(noise_size)
     _, jacobian = map_of(posterior)
-    covariance = jacobian @ jacobian.T + 0.05**2 * torch.eye(len(jacobian)).double()
+    covariance = jacobian @ jacobian.T + torch.diag(0.05 * posterior.scales).square()
     exact = 0.5 * torch.logdet(2 * math.pi * math.e * covariance)
     torch.testing.assert_close(posterior.entropy(1, generator(4))[0], exact)
 
@@ -55,10 +55,10 @@ def test_the_entropy_is_that_of_the_linearisation(noise_size):
 def test_the_smallest_singular_value_bounds_the_entropy(noise_size):
     bound, exact = small(noise_size, entropy="smallest"), small(noise_size)
     _, jacobian = map_of(bound)
-    singular = torch.linalg.svdvals(jacobian)
+    singular = torch.linalg.svdvals(jacobian / bound.scales.unsqueeze(1))
     weights, rank = len(jacobian), len(singular)
     by_hand = 0.5 * rank * (singular.min() ** 2 + 0.05**2).log() + (weights - rank) * math.log(0.05)
-    by_hand = by_hand + 0.5 * weights * math.log(2 * math.pi * math.e)
+    by_hand = by_hand + 0.5 * weights * math.log(2 * math.pi * math.e) + bound.scales.log().sum()
     torch.testing.assert_close(bound.entropy(1, generator(4))[0], by_hand)
     assert bool((bound.entropy(50, generator(5)) < exact.entropy(50, generator(5))).all())
 
@@ -79,7 +79,7 @@ def test_the_divergence_of_the_prior_itself_is_zero():
     posterior = small(4, linear=True, prior_std=0.3, noise_std=1e-4, samples=20_000)
     with torch.no_grad():
         posterior.means.zero_()
-        posterior.left.copy_(0.3 * torch.eye(10, 16) / posterior._per_weight(posterior.scales).unsqueeze(1))
+        posterior.left.copy_(0.3 * torch.eye(10, 16) / posterior.scales.unsqueeze(1))
     error = math.sqrt(10 / 2 / 10_000)
     assert abs(float(posterior.divergence(generator()).detach())) < 4 * error
 

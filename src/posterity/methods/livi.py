@@ -1,12 +1,12 @@
 """LIVI: implicit variational inference with a locally linearised generator (Uppal et al., NeurIPS 2023).
 
-    θ = g(ε) + σ η,   ε ~ N(0, I_d),   η ~ N(0, I_D)
+    θ = g(ε) + σ c ∘ η,   ε ~ N(0, I_d),   η ~ N(0, I_D),   c = 1/√fan-in (0.1 for parameters of one axis)
 
 over all D weights at once, so that the weights of one layer may depend on those of another. The density of θ has no
-closed form; with g linear around ε, of Jacobian J `[D, d]`, it is Gaussian with covariance J Jᵀ + σ² I, and its entropy
-needs the d singular values s of J alone (k = min(d, D)):
+closed form; with g linear around ε, and J `[D, d]` the Jacobian of g/c, it is Gaussian, θ/c has covariance J Jᵀ + σ² I,
+and the entropy needs the d singular values s of J alone (k = min(d, D)):
 
-    H ≈ E_ε[ ½ Σ_{i≤k} log(s_i² + σ²) ] + (D − k) log σ + ½ D log 2πe   ≥   k/2 · log(s_min² + σ²) + …
+    H ≈ E_ε[ ½ Σ_{i≤k} log(s_i² + σ²) ] + (D − k) log σ + Σ log c + ½ D log 2πe   ≥   k/2 · log(s_min² + σ²) + …
 
 g is a mean M, which starts at the template's values, plus a deviation of matrix products, which starts small. Noise,
 as a matrix Z_0 `[m, m]` with d = m², goes through layers, and each parameter W_t, seen as a matrix `[rows, columns]`,
@@ -19,7 +19,7 @@ and some numbers more, which are under the prior there; here there are none. ELU
 that g starts almost linear: a generator that bends for no reason has J Jᵀ larger than its variance, the linearisation
 then overstates its entropy, and the posterior comes out too narrow. As the last map is linear,
 
-    (JᵀJ)_ij = ⟨∂Z/∂ε_i, Σ_t c_t² (L_tᵀ L_t) (∂Z/∂ε_j) (R_tᵀ R_t)⟩,
+    (JᵀJ)_ij = ⟨∂Z/∂ε_i, Σ_t (L_tᵀ L_t) (∂Z/∂ε_j) (R_tᵀ R_t)⟩,
 
 so nothing of the size D × d is ever formed, and the exact entropy costs little beside a batch.
 """
@@ -56,7 +56,7 @@ class LIVI(WeightPosterior):
         layers: how many hidden layers.
         linear: in place of matrix products, θ = M + c ∘ (A ε): a Gaussian of rank d, whose entropy is exact.
         entropy: "exact" (of the linearisation), or "smallest": its lower bound by the smallest singular value.
-        noise_std: σ.
+        noise_std: σ, in units of c.
         learn_noise: train σ too. Where D is much larger than d, its share (D − d) log σ of the entropy then outweighs
             the rest, and networks underfit; held, it is a constant.
         init_std: the deviation starts at about init_std · c, c = 1/√fan-in (0.1 for parameters of one axis).
@@ -105,7 +105,9 @@ class LIVI(WeightPosterior):
         shapes = list(self.weights.shapes.values())
         self.rows = [shape[0] if len(shape) else 1 for shape in shapes]
         self.columns = [shape.numel() // max(1, rows) for shape, rows in zip(shapes, self.rows, strict=True)]
-        self.register_buffer("scales", self.means.new_tensor(self.weights.scales(1.0, 0.1)), persistent=False)
+        scales = self.weights.spread(self.weights.scales(1.0, 0.1), self.means)
+        self.register_buffer("scales", scales, persistent=False)
+        self.log_scale = float(scales.double().log().sum())
         self.register_buffer("prior_stds", self._prior(), persistent=False)
         self._start(as_generator(seed, generator))
 
@@ -170,10 +172,6 @@ class LIVI(WeightPosterior):
         self.left = nn.Parameter(start * randn((sum(self.rows), h), like, generator))
         self.right = nn.Parameter(start * randn((sum(self.columns), h), like, generator))
 
-    def _per_weight(self, values: Tensor) -> Tensor:
-        """`[tensors]` as `[weights]`."""
-        return values.repeat_interleave(torch.tensor(self.weights.sizes, device=values.device))
-
     def _prior(self) -> Tensor:
         """The prior's standard deviation of each weight, `[weights]`."""
         if self._prior_std is None:
@@ -209,23 +207,18 @@ class LIVI(WeightPosterior):
         return z, dz
 
     def _deviations(self, z: Tensor) -> Tensor:
-        """The last, linear map: `[..., h, h]` to all weights, `[..., weights]`."""
+        """The last, linear map: `[..., h, h]` to all weights in units of c, `[..., weights]`."""
         with torch.autocast(z.device.type, enabled=False):
             if self.linear:
-                return z.flatten(-2) @ _wide(self.left).T.to(z) * self._per_weight(self.scales).to(z)
+                return z.flatten(-2) @ _wide(self.left).T.to(z)
             lefts, rights = _wide(self.left).to(z).split(self.rows), _wide(self.right).to(z).split(self.columns)
-            return torch.cat(
-                [
-                    (scale * left @ z @ right.T).flatten(-2)
-                    for scale, left, right in zip(self.scales.to(z), lefts, rights, strict=True)
-                ],
-                dim=-1,
-            )
+            parts = [(left @ z @ right.T).flatten(-2) for left, right in zip(lefts, rights, strict=True)]
+            return torch.cat(parts, dim=-1)
 
     def _weights(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
         """θ `[n, weights]` of features `[n, h, h]`, in at least single precision."""
         noise = _wide(randn((len(z), len(self.means)), self.means, generator))
-        return _wide(self.means) + self._deviations(z) + _wide(self.log_noise).exp() * noise
+        return _wide(self.means) + _wide(self.scales) * (self._deviations(z) + _wide(self.log_noise).exp() * noise)
 
     def _outputs(self, x: Any, weights: Tensor) -> Tensor:
         return torch.stack([self.call(x, draw) for draw in weights.to(self.means.dtype)])
@@ -247,7 +240,8 @@ class LIVI(WeightPosterior):
             eye = torch.eye(rank, dtype=gram.dtype, device=gram.device)
             factor = torch.linalg.cholesky_ex(gram + (2 * log_noise).exp() * eye).L
             spread = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        entropy = spread + (total - rank) * log_noise + 0.5 * total * math.log(2 * math.pi * math.e)
+        constant = self.log_scale + 0.5 * total * math.log(2 * math.pi * math.e)
+        entropy = spread + (total - rank) * log_noise + constant
         return entropy.to(tangents.dtype)
 
     def _gram(self, tangents: Tensor) -> Tensor:
@@ -256,10 +250,10 @@ class LIVI(WeightPosterior):
             jacobian = self._deviations(tangents)
             return jacobian.mT @ jacobian
         if self.linear:
-            jacobian = (self.left * self._per_weight(self.scales).unsqueeze(1)).double()
+            jacobian = self.left.double()
             return (jacobian.T @ jacobian).unsqueeze(0)
         lefts, rights = self.left.double().split(self.rows), self.right.double().split(self.columns)
-        inner = torch.stack([left.T @ left for left in lefts]) * self.scales.double().square().view(-1, 1, 1)
+        inner = torch.stack([left.T @ left for left in lefts])
         outer = torch.stack([right.T @ right for right in rights])
         mapped = torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer)
         return mapped.flatten(2) @ tangents.flatten(2).mT
