@@ -88,8 +88,8 @@ def test_a_member_is_what_map_makes_of_the_same_initialisation(make):
 def test_together_equals_one_by_one(monkeypatch):
     x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
     runs = []
-    for most in (ensemble.TOGETHER, 0):
-        monkeypatch.setattr(ensemble, "TOGETHER", most)
+    for most in (100_000, 0):
+        monkeypatch.setitem(ensemble.TOGETHER, "cpu", most)
         posterior = DeepEnsemble(seeded(mlp), 4, seed=0)
         assert ensemble.together(posterior.network, posterior.weights.size) == (most > 0)
         posterity.fit(posterior, (x, y), epochs=4, batch_size=16, lr=0.01, seed=1, progress=False)

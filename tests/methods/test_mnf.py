@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
-from posterity.flows import Couplings
+from posterity.flows import Couplings, groups
 from posterity.methods.mnf import MNF
 from scenarios import DIRECTIONS, correlated_regression, directional_moments
 
@@ -29,27 +29,44 @@ def as_mean_field(posterior: MNF) -> MNF:
         posterior.latent_spreads.fill_(-60.0)
         for flow in (*posterior.flows, *posterior.auxiliary_flows):
             flow.outer.zero_()
-            flow.outer_bias[:, flow.masks.shape[1] :] = 60.0
+            flow.outer_bias[..., flow.masks.shape[-1] :] = 60.0
     return posterior
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_log_determinants_are_those_of_the_jacobian(size):
-    like = torch.zeros((), dtype=torch.float64)
-    flow = Couplings(size, 3, 7, like, generator=generator())
+@pytest.mark.parametrize("sizes", [[1], [2], [5], [5, 2, 1]])
+def test_log_determinants_are_those_of_the_jacobian(sizes):
+    like, size = torch.zeros((), dtype=torch.float64), sum(sizes)
+    flow = Couplings(sizes, 3, 7, like, generator=generator())
     with torch.no_grad():
         for p in flow.parameters():
             p.add_(torch.randn(p.shape, generator=generator(1), dtype=p.dtype))
     u = torch.randn(size, generator=generator(2), dtype=torch.float64)
     for strength in (None, torch.linspace(0.1, 1.0, size, dtype=torch.float64)):
-        jacobian = torch.func.jacfwd(lambda u, k=strength: flow(u, k)[0])(u)
+        jacobian = torch.func.jacfwd(lambda u, k=strength: flow(u.unsqueeze(0), k)[0][0])(u)
         expected = torch.linalg.slogdet(jacobian)[1]
-        torch.testing.assert_close(flow(u, strength)[1], expected)
+        torch.testing.assert_close(flow(u.unsqueeze(0), strength)[1][0], expected)
         assert abs(float(expected.detach())) > 0.01
+        assert bool((torch.block_diag(*(torch.ones(n, n) for n in sizes)) + (jacobian == 0) > 0).all())
+
+
+def test_vectors_that_go_together_are_mapped_as_if_alone():
+    flow = Couplings([5, 3], 2, 7, torch.zeros(()), generator=generator())
+    alone = Couplings([3], 2, 7, torch.zeros(()), generator=generator())
+    with torch.no_grad():
+        alone.inner.copy_(flow.inner[:, 1:, :3])
+        alone.outer.copy_(flow.outer[:, 1:, :, [0, 1, 2, 5, 6, 7]])
+    u = torch.randn(4, 8, generator=generator(1))
+    torch.testing.assert_close(flow(u)[0][:, 5:], alone(u[:, 5:])[0])
+
+
+def test_groups_bound_the_padding():
+    assert groups([800, 500, 50, 20]) == [[800, 500, 50, 20]]
+    assert groups([25088, *[64] * 10]) == [[25088, 64, 64, 64], [64] * 7]
+    assert groups([]) == []
 
 
 def test_strength_zero_leaves_a_vector_as_it_is():
-    flow = Couplings(4, 2, 7, torch.zeros(()), generator=generator())
+    flow = Couplings([4], 2, 7, torch.zeros(()), generator=generator())
     u = torch.randn(3, 4, generator=generator(1))
     v, log_det = flow(u, torch.zeros(4))
     torch.testing.assert_close(v, u)
@@ -57,8 +74,8 @@ def test_strength_zero_leaves_a_vector_as_it_is():
 
 
 def test_every_number_is_changed_by_two_steps():
-    flow = Couplings(5, 2, 7, torch.zeros(()), generator=generator())
-    u = torch.randn(5, generator=generator(1))
+    flow = Couplings([5], 2, 7, torch.zeros(()), generator=generator())
+    u = torch.randn(1, 5, generator=generator(1))
     assert bool((flow(u)[0] != u).all())
 
 
@@ -79,8 +96,8 @@ def test_z_multiplies_the_inputs_of_a_linear_and_the_filters_of_a_convolution():
     posterior = MNF(seeded(lambda: network), init_std=1e-8, seed=0)
     weights = posterior.weights.split(posterior.sample(4, generator()))
     u = posterior._latent(4, generator()).u
-    z = (posterior.latent_means + F.softplus(posterior.latent_spreads) * u).split([3, 4, 6], 1)
-    for (name, shape), part in zip({"0": (3, 1, 1, 1), "2": (1, 4), "3": (1, 6, 1)}.items(), z, strict=True):
+    z = (posterior.latent_means + F.softplus(posterior.latent_spreads) * u).split([6, 4, 3], 1)
+    for (name, shape), part in zip({"3": (1, 6, 1), "2": (1, 4), "0": (3, 1, 1, 1)}.items(), z, strict=True):
         expected = network[int(name)].weight * part.view(4, *shape)
         torch.testing.assert_close(weights[f"{name}.weight"], expected, rtol=1e-4, atol=1e-6)
 

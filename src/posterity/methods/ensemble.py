@@ -17,7 +17,7 @@ from posterity.sites import LAYERS
 from posterity.weights import Weights
 
 #: Up to so many weights a member is launch-bound, and members are faster together than one by one.
-TOGETHER = 100_000
+TOGETHER = {"cpu": 100_000, "cuda": 1_000_000}
 
 
 class DeepEnsemble(Posterior):
@@ -30,8 +30,8 @@ class DeepEnsemble(Posterior):
     The given network is a template and stays as it was. A member is a copy in which every module's own
     `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is
     drawn from a normal distribution with its mean and standard deviation; frozen parameters are shared as they are.
-    Members of up to 100,000 weights run together (vectorised), larger ones and those with buffers (batch statistics,
-    which each member has of its own) one by one; the results are the same.
+    Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones and those with
+    buffers (batch statistics, which each member has of its own) one by one; the results are the same.
 
     Args:
         network: any module.
@@ -199,10 +199,11 @@ class Members(Functions):
 
 def together(network: nn.Module, size: int, buffers: bool = False) -> bool:
     """Whether members run vectorised: small ones do, without recurrent layers; on a CPU without convolutions."""
-    if size > TOGETHER or not (buffers or next(network.buffers(), None) is None):
+    device = next(network.parameters()).device.type
+    if size > TOGETHER.get(device, TOGETHER["cpu"]) or not (buffers or next(network.buffers(), None) is None):
         return False
     slow = tuple(layer for layer in LAYERS if layer is not nn.Linear)
-    on_cpu = next(network.parameters()).device.type == "cpu"
+    on_cpu = device == "cpu"
     return not any(
         isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or (on_cpu and isinstance(module, slow))
         for module in network.modules()

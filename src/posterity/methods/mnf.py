@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from posterity.errors import Error
-from posterity.flows import Couplings
+from posterity.flows import Couplings, groups
 from posterity.likelihoods import Likelihood
 from posterity.noises import Noises
 from posterity.posterior import Description, as_generator, count, randn
@@ -88,6 +88,7 @@ class MNF(WeightPosterior):
         self.given_prior_std = prior_std.tolist() if isinstance(prior_std, Tensor) else prior_std
         self.axes = _axes(self.network)
         self.sizes = [self.weights.shapes[name][axis] for name, axis in self.axes.items()]
+        self.parts = groups(self.sizes)
         generator = as_generator(seed, generator)
         parameters = dict(self.network.named_parameters())
         means = self.weights.join(parameters)
@@ -100,7 +101,7 @@ class MNF(WeightPosterior):
         self.latent_spreads = nn.Parameter(_inverse_softplus(means.new_full(shape, init_noise)))
         self.flows, self.auxiliary_flows = (
             nn.ModuleList(
-                Couplings(n, steps, hidden, means, backwards=backwards, generator=generator) for n in self.sizes
+                Couplings(part, steps, hidden, means, backwards=backwards, generator=generator) for part in self.parts
             )
             for backwards in (False, True)
         )
@@ -170,10 +171,11 @@ class MNF(WeightPosterior):
         """The flows of all layers, each on its part of u `[n, latents]`; in full precision."""
         if not self.sizes:
             return u, u.new_zeros(len(u))
-        strengths = [None] * len(self.sizes) if strength is None else strength.split(self.sizes)
+        totals = [sum(part) for part in self.parts]
+        strengths = [None] * len(totals) if strength is None else strength.split(totals)
         with torch.autocast(u.device.type, enabled=False):
-            parts = [flow(part, k) for flow, part, k in zip(flows, u.split(self.sizes, -1), strengths, strict=True)]
-        return torch.cat([part for part, _ in parts], -1), torch.stack([log_det for _, log_det in parts]).sum(0)
+            done = [flow(part, k) for flow, part, k in zip(flows, u.split(totals, -1), strengths, strict=True)]
+        return torch.cat([part for part, _ in done], -1), torch.stack([log_det for _, log_det in done]).sum(0)
 
     def _moments(self, latent: Latent) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """By name the means of W given z, `[n, *shape]` where there is a z, and the standard deviations."""
@@ -260,14 +262,18 @@ class MNF(WeightPosterior):
 
 
 def _axes(network: nn.Module) -> dict[str, int]:
-    """The weights that carry a z, by name, and its axis: a Linear's inputs, a convolution's output filters."""
+    """The weights that carry a z, by name, and its axis: a Linear's inputs, a convolution's output filters.
+
+    Those with most come first.
+    """
     names = {id(p): name for name, p in network.named_parameters() if p.is_floating_point()}
     found = {}
     for layer in network.modules():
         name = names.get(id(layer._parameters.get("weight")))
         if name is not None and isinstance(layer, (nn.Linear, _ConvNd)):
             found[name] = 1 if isinstance(layer, (nn.Linear, _ConvTransposeNd)) else 0
-    return {name: found[name] for name in names.values() if name in found}
+    parameters = dict(network.named_parameters())
+    return dict(sorted(found.items(), key=lambda item: -parameters[item[0]].shape[item[1]]))
 
 
 def _inverse_softplus(value: Tensor) -> Tensor:
