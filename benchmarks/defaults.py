@@ -59,7 +59,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         arguments["layers"] = layers[1:]
     posterior = method(network, seed=job["seed"], **arguments)
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
-    history = posterity.fit(posterior, (x, y), likelihood, seed=job["seed"], progress=False, device="cpu", **fit)
+    device = job.get("device", "cpu")
+    history = posterity.fit(
+        posterior, (x, y), likelihood, seed=job["seed"], progress=False, device=device, graph=device == "cuda", **fit
+    )
     prediction, truth = runs.judged(posterior, x_test, y_test, data.preprocessing, None, job["seed"])
     outside, _ = runs.judged(posterior, data.outside[:2000], None, data.preprocessing, None, job["seed"])
     return evaluation.score(prediction, truth) | {
@@ -313,6 +316,9 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--device", default="cpu", choices=("cpu", "cuda"), help="with cuda, steps are replayed as graphs"
+    )
     parser.add_argument("--minutes", type=float, default=1e5, help="start no run after this long")
     parser.add_argument(
         "--settings", type=Path, help="a file of settings, one JSON object a line, in place of the grid"
@@ -328,6 +334,7 @@ def main() -> None:
     seeds = options.seeds or (2 if options.command == "choose" else 5)
     done = {key(record) for record in read(options.out)}
     wanted = [job for job in jobs(options.command, options.sets.split(","), seeds, choices) if key(job) not in done]
+    wanted = [job | {"device": options.device} for job in wanted]
     deadline = time.time() + 60 * options.minutes
     print(f"{len(wanted)} runs to do, {len(done)} done before", file=sys.stderr)
     with multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=None) as pool:
