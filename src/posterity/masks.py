@@ -2,6 +2,7 @@
 
 import contextlib
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -185,6 +186,12 @@ class Plans:
                         places, on = self._places(network, x), True
             if key is None:
                 return Plan(on, places)
+            if added and not places:
+                warnings.warn(
+                    "No dropout acts in this network: the layers where it was added are used without being called, so "
+                    "all functions will be the same. Give the network dropout of its own.",
+                    stacklevel=3,
+                )
             self.known[key] = Plan(on, places)
         return self.known[key]
 
@@ -242,9 +249,9 @@ def _ordered(place: Place, before: Tensor, now: Tensor) -> Place:
 class Added(Site):
     """Dropout at the input of a layer, while it is on."""
 
-    def __init__(self, name: str, layer: nn.Module, rate: float) -> None:
+    def __init__(self, name: str, layer: nn.Module, rate: float, reached: set[str]) -> None:
         super().__init__(name, layer, ("input",))
-        self.rate, self.on = rate, False
+        self.rate, self.on, self.reached = rate, False, reached
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pre-hook: drop."""
@@ -255,17 +262,20 @@ class Added(Site):
                     "its dropout would be another one. Turn that off, or leave the layer out with layers=."
                 )
             return None
+        if not torch.compiler.is_compiling():
+            self.reached.add(self.name)
         if args:
             return (F.dropout(args[0], self.rate, True), *args[1:]), kwargs
         return args, {**kwargs, "input": F.dropout(kwargs["input"], self.rate, True)}
 
 
-def add(network: nn.Module, names: list[str], rate: float) -> list[Added]:
-    """Inert hooks that drop the inputs of the named layers once they are switched on."""
+def add(network: nn.Module, names: list[str], rate: float, reached: set[str]) -> list[Added]:
+    """Inert hooks that drop the inputs of the named layers once they are switched on; those that are called go to
+    `reached`."""
     sites = []
     for name in names if rate else []:
         layer = network.get_submodule(name)
-        sites.append(Added(name, layer, rate))
+        sites.append(Added(name, layer, rate, reached))
         layer.register_forward_pre_hook(sites[-1].before, with_kwargs=True)
     return sites
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
 from posterity.methods.bbb import BayesByBackprop
 from scenarios import correlated_regression, directional_moments
+from zoo import ZOO, Tied, tokens
 
 NOISY = ("weights", "local", "flipout")
 
@@ -269,83 +269,6 @@ def test_layers_whose_noise_would_be_wrong_are_drawn_once_for_the_batch(network,
     assert "one draw" not in reasons[f"{other}.weight"]
     functions = posterior.draw(1000, generator(3))(x)
     close(moments(posterior, x, 1000), (functions.mean(0), functions.var(0)), 1000)
-
-
-class Recurrent(nn.Module):
-    def __init__(self, kind, **options) -> None:
-        super().__init__()
-        self.rnn = kind(3, 4, batch_first=True, **options)
-        self.head = nn.Linear(4 * (1 + self.rnn.bidirectional), 2)
-
-    def forward(self, x):
-        return self.head(self.rnn(x)[0].mean(1))
-
-
-class Transformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, dropout=0.0)
-        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(self.encoder(x).mean(1))
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x):
-        return self.head(self.embed(x).mean(1))
-
-
-class Functional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = nn.Linear(3, 2)
-
-    def forward(self, x):
-        return F.linear(x, self.l.weight) + self.l.bias
-
-
-class Bare(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w, self.scale = nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.tensor(1.0))
-
-    def forward(self, x):
-        return self.scale * x @ self.w
-
-
-def numbers(*shape):
-    return lambda: torch.randn(4, *shape, generator=generator(1))
-
-
-def tokens():
-    return torch.randint(10, (4, 5), generator=generator(1))
-
-
-ZOO = {
-    "mlp": (mlp, numbers(5)),
-    "conv": (
-        lambda: nn.Sequential(
-            nn.Conv2d(2, 4, (1, 3), groups=2, padding="same"), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, 2)
-        ),
-        numbers(2, 4, 4),
-    ),
-    "transposed": (lambda: nn.ConvTranspose1d(2, 3, 3, stride=2, output_padding=1), numbers(2, 4)),
-    "conv3d": (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.Flatten()), numbers(1, 3, 3, 3)),
-    "lstm": (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), numbers(5, 3)),
-    "gru": (lambda: Recurrent(nn.GRU), numbers(5, 3)),
-    "transformer": (Transformer, numbers(5, 4)),
-    "embedding": (lambda: nn.Sequential(nn.Embedding(10, 3), nn.Flatten(), nn.Linear(15, 2)), tokens),
-    "tied": (Tied, tokens),
-    "functional": (Functional, numbers(3)),
-    "bare": (Bare, numbers(3)),
-    "weight_norm": (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))), numbers(3)),
-}
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -56,7 +56,9 @@ class MCDropout(Posterior):
             raise Error(f"rate must be below 1: the share of numbers that are dropped; got {rate!r}.")
         self.own = {name for name, module in network.named_modules() if rate_of(module)}
         self.reasons = {} if self.own else reasons_against(network, layers)
-        self.added = add(network, [name for name, reason in self.reasons.items() if reason is None], self.rate_added)
+        self.reached: set[str] = set()
+        names = [name for name, reason in self.reasons.items() if reason is None]
+        self.added = add(network, names, self.rate_added, self.reached)
         self.plans = Plans()
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
@@ -89,7 +91,11 @@ class MCDropout(Posterior):
 
     def describe(self) -> Description:
         """Where masks are drawn, and what is a point."""
-        added = {site.name for site in self.added}
+        added, reasons = {site.name for site in self.added}, dict(self.reasons)
+        if self.plans.known:
+            missed = "the network uses it without calling it, so no dropout reaches it"
+            reasons.update(dict.fromkeys(added - self.reached, missed))
+            added &= self.reached
         lines = []
         for name, module in self.network.named_modules():
             kind = type(module).__name__
@@ -101,7 +107,7 @@ class MCDropout(Posterior):
                 lines.append(Entry(name, kind, False, "dropout between its layers is in its kernel: in training only"))
             for key, p in module.named_parameters(recurse=False):
                 drawn = name in added and key == "weight"
-                reason = "a product with the mask" if drawn else self.reasons.get(name) or "a point: masks are drawn"
+                reason = "a product with the mask" if drawn else reasons.get(name) or "a point: masks are drawn"
                 lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, reason))
         return Description(lines)
 
@@ -120,7 +126,7 @@ class Masked(Functions):
 
     def __init__(self, posterior: MCDropout, n: int, seeds: Tensor | None) -> None:
         super().__init__(posterior.network, n, noise=seeds, output=posterior.output)
-        self.added = add(self.network, [site.name for site in posterior.added], posterior.rate_added)
+        self.added = add(self.network, [site.name for site in posterior.added], posterior.rate_added, posterior.reached)
         self.plans = posterior.plans
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:

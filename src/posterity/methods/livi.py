@@ -80,7 +80,7 @@ class LIVI(WeightPosterior):
         layers: int = 2,
         linear: bool = False,
         entropy: str = "exact",
-        noise_std: float = 1e-3,
+        noise_std: float = 0.05,
         learn_noise: bool = False,
         init_std: float = 0.1,
         output: str | int | None = None,
