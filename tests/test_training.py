@@ -577,3 +577,11 @@ def test_weights_of_the_wrong_shape_do_not_broadcast():
     assert same(first, second)
     with pytest.raises(posterity.Error, match="weight"):
         make().loss(x, y, size=40, weight=torch.ones(40, 2))
+
+
+def test_a_graph_is_for_devices_and_changes_nothing_here():
+    posteriors = [posterity.MAP(seeded(mlp)) for _ in range(2)]
+    x, y = torch.randn(20, 5, generator=generator()), torch.arange(20) % 3
+    for posterior, graph in zip(posteriors, (False, True), strict=True):
+        posterity.fit(posterior, (x, y), epochs=2, seed=0, device="cpu", graph=graph, progress=False)
+    assert all(torch.equal(a, b) for a, b in zip(*(p.parameters() for p in posteriors), strict=True))

@@ -106,6 +106,7 @@ def execute(
         lr=settings.lr,
         seed=seed,
         device=settings.device,
+        graph=True,  # these networks do the same in every step
         checkpoint=checkpoint,
         progress=progress,
     )
