@@ -128,7 +128,7 @@ class Gaussian(Likelihood):
         if outputs.dim() < 3 or outputs.shape[2] % 2:
             raise Error("A heteroscedastic network needs an even number of outputs: means, then log deviations.")
         mean, log_std = outputs.chunk(2, dim=2)
-        return mean, log_std.clamp(min=-10.0)
+        return mean, log_std.clamp(-10.0, 20.0)
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """−½ ((y − μ)/σ)² − log σ − ½ log 2π, summed over outputs."""

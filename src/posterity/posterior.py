@@ -328,6 +328,18 @@ def one_of(value: str, choices: tuple[str, ...], name: str) -> str:
     return value
 
 
+def flag(value: Any, name: str) -> bool:
+    """True or False, or an error that names the argument: the word "False" is neither."""
+    if not isinstance(value, bool):
+        raise Error(f"{name} must be True or False; got {value!r}.")
+    return value
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """x with log(1 + exp x) = value, for any size of a positive value."""
+    return value + torch.log(-torch.expm1(-value))
+
+
 def positive(value: Any, name: str, zero: bool = False) -> float:
     """A finite number above zero (or from zero on), or an error that names the argument."""
     try:

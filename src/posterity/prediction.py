@@ -102,34 +102,37 @@ class CategoricalPrediction(Prediction):
 class BernoulliPrediction(Prediction):
     """Probabilities of yes; `probs` and each uncertainty have the shape of the network's output."""
 
-    def __init__(self, probs: Tensor, aleatoric: Tensor) -> None:
+    def __init__(self, probs: Tensor, aleatoric: Tensor, logits: Tensor | None = None) -> None:
         self.probs = probs
         self.aleatoric = aleatoric
         self.epistemic = (_binary_entropy(probs) - aleatoric).clamp(min=0)
+        self.logits = torch.logit(probs, eps=1e-12) if logits is None else logits
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed labels."""
-        return Bernoulli().log_prob(torch.logit(self.probs, eps=1e-12).unsqueeze(0), y).squeeze(0)
+        return Bernoulli().log_prob(self.logits.unsqueeze(0), y).squeeze(0)
 
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "BernoulliPrediction":
-        """Streams: keeps the summed probabilities and entropies, in double precision."""
-        probs = aleatoric = None
+        """Streams: keeps the logarithms of the summed probabilities, and the summed entropies, in double precision."""
+        log_sums = aleatoric = None
         draws = 0
         for outputs in parts:
-            p = outputs.double().sigmoid()
-            part, entropy = p.sum(0), _binary_entropy(p).sum(0)
-            probs = part if probs is None else probs + part
+            outputs = outputs.double()
+            part = F.logsigmoid(torch.stack([outputs, -outputs])).logsumexp(1)
+            entropy = _binary_entropy(outputs.sigmoid()).sum(0)
+            log_sums = part if log_sums is None else torch.logaddexp(log_sums, part)
             aleatoric = entropy if aleatoric is None else aleatoric + entropy
             draws += len(outputs)
-        if probs is None or aleatoric is None:
+        if log_sums is None or aleatoric is None:
             raise Error("A prediction needs at least one draw.")
-        return cls(probs / draws, aleatoric / draws)
+        yes, no = log_sums
+        return cls((yes - math.log(draws)).exp(), aleatoric / draws, yes - no)
 
     @classmethod
     def join(cls, predictions: Sequence["BernoulliPrediction"]) -> "BernoulliPrediction":
         """Predictions of successive rows as one."""
-        return cls(_cat(predictions, "probs"), _cat(predictions, "aleatoric"))
+        return cls(*(_cat(predictions, name) for name in ("probs", "aleatoric", "logits")))
 
 
 class GaussianPrediction(Prediction):

@@ -32,7 +32,8 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
         y: their true targets
         outside: a prediction for data unlike those trained on
     """
-    y = torch.as_tensor(y)
+    y, prediction = torch.as_tensor(y).cpu(), prediction.to("cpu")
+    outside = None if outside is None else outside.to("cpu")
     total = _per_datum(prediction.total)
     summary: dict[str, Any] = {
         "uncertainty": {

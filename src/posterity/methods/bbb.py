@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from posterity import inputs
 from posterity.errors import Error
 from posterity.noises import ESTIMATORS, Noises
-from posterity.posterior import Description, Functions, one_of, randn
+from posterity.posterior import Description, Functions, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -74,7 +74,12 @@ class BayesByBackprop(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, output=output)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
-        self.share, self.narrow, self.init_std, self.centred = float(share), float(narrow), float(init_std), centred
+        self.share, self.narrow, self.init_std, self.centred = (
+            float(share),
+            float(narrow),
+            float(init_std),
+            flag(centred, "centred"),
+        )
         if not (0 <= self.share <= 1 and self.narrow > 0 and self.init_std > 0):
             raise Error("share must lie between 0 and 1; narrow and init_std must be positive.")
         parameters = dict(self.network.named_parameters())
@@ -94,7 +99,7 @@ class BayesByBackprop(WeightPosterior):
         self.register_buffer("prior_mean", means.clone() if centred else None)
         self.means = nn.Parameter(means)
         stds = self.init_std * self.prior_stds
-        self.spreads = nn.Parameter((stds + torch.log(-torch.expm1(-stds))).to(means))
+        self.spreads = nn.Parameter(inverse_softplus(stds).to(means))
         self.noises = Noises(self.network, self.weights, self.estimator, self.output)
 
     @property

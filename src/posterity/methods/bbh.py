@@ -33,7 +33,7 @@ from posterity import inputs
 from posterity.errors import Error
 from posterity.generators import Generator
 from posterity.likelihoods import Likelihood
-from posterity.posterior import as_generator, count, randn
+from posterity.posterior import as_generator, count, flag, randn
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -60,7 +60,7 @@ class BayesByHypernet(WeightPosterior):
         spread: root mean square of u at the start; by default 0.03, or 1 without a centre.
         centre: whether m is learned; without it the generator makes the weights from nothing.
         neighbours: K, the draws of "bound" and "nearest".
-        hidden: widths of the generator's layers; by default (64, 128) for "chunked", else the paper's.
+        hidden: widths of the generator's layers; by default (64, 64) for "chunked", else the paper's.
         codes: size of a learned code.
         chunk: longest chunk of "chunked" and "single".
         slice_batch: each of the S draws sees a part of the batch, so that S draws cost one pass.
@@ -104,14 +104,14 @@ class BayesByHypernet(WeightPosterior):
         if count(neighbours, "neighbours") < 2:
             raise Error("neighbours must be at least 2.")
         self.kind, self.jitter, self.neighbours = divergence, float(jitter), neighbours
-        self.learn_jitter = bool(learn_jitter)
-        self.slice_batch = bool(slice_batch)
+        self.learn_jitter = flag(learn_jitter, "learn_jitter")
+        self.slice_batch = flag(slice_batch, "slice_batch")
         values = dict(self.network.named_parameters())
         start = self.weights.join(values)
         self.given: dict[str, Any] = {
             "layout": layout,
             "noise": min(noise, self.weights.size),
-            "shared": bool(shared),
+            "shared": flag(shared, "shared"),
             "spread": float((0.03 if centre else 1.0) if spread is None else spread),
             "hidden": [count(h, "hidden") for h in (HIDDEN.get(layout, PAPER) if hidden is None else hidden)],
             "codes": count(codes, "codes"),

@@ -26,6 +26,8 @@ from posterity.posterior import (
     Posterior,
     as_generator,
     count,
+    flag,
+    inverse_softplus,
     one_of,
     positive,
     randn,
@@ -99,7 +101,7 @@ class IBNN(Posterior):
         self.assignment = one_of(assignment, ("paper", "authors"), "assignment")
         self.where = one_of(noise, tuple(NOISES), "noise")
         self.gamma = positive(gamma, "gamma", zero=True)
-        self.per_layer, self.bias_noise = bool(per_layer), bool(bias_noise)
+        self.per_layer, self.bias_noise = flag(per_layer, "per_layer"), flag(bias_noise, "bias_noise")
         self.init_std, self.init_noise = positive(init_std, "init_std", zero=True), positive(init_noise, "init_noise")
         self.reasons = select(network, layers)
         names = [name for name, reason in self.reasons.items() if reason is None]
@@ -119,7 +121,7 @@ class IBNN(Posterior):
         self.register_buffer("prior_std", prior, persistent=False)
         self.means = nn.Parameter(1 + init_std * randn(shape, like, generator))
         stds = (init_noise * (1 + 0.4 * randn(shape, like, generator))).abs().clamp(min=1e-3)
-        self.spreads = nn.Parameter(torch.log(torch.expm1(stds)))
+        self.spreads = nn.Parameter(inverse_softplus(stds))
         self.draws = self.components * max(5, -(-40 // self.components))
         self.rate = float(self.components)
 

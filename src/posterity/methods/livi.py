@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from posterity.errors import Error
 from posterity.likelihoods import Likelihood
-from posterity.posterior import as_generator, count, randn
+from posterity.posterior import as_generator, count, flag, randn
 from posterity.weights import WeightPosterior
 
 ENTROPIES = ("exact", "smallest")
@@ -96,8 +96,12 @@ class LIVI(WeightPosterior):
             if count(value, name) > LARGEST:
                 raise Error(f"{name} must be at most {LARGEST}; got {value}.")
         self.noise_size, self.hidden, self.layers = noise_size, hidden, layers
-        self.linear, self.form = bool(linear), entropy
-        self.noise_std, self.learn_noise, self.init_std = float(noise_std), bool(learn_noise), float(init_std)
+        self.linear, self.form = flag(linear, "linear"), entropy
+        self.noise_std, self.learn_noise, self.init_std = (
+            float(noise_std),
+            flag(learn_noise, "learn_noise"),
+            float(init_std),
+        )
         self._prior_std = None if prior_std is None else torch.as_tensor(prior_std, dtype=torch.float64).tolist()
         values = dict(self.network.named_parameters())
         self.means = nn.Parameter(self.weights.join(values))

@@ -32,7 +32,7 @@ from posterity.errors import Error
 from posterity.flows import Couplings, groups
 from posterity.likelihoods import Likelihood
 from posterity.noises import Noises
-from posterity.posterior import Description, as_generator, count, randn
+from posterity.posterior import Description, as_generator, count, inverse_softplus, randn
 from posterity.weights import WeightPosterior
 
 
@@ -95,10 +95,10 @@ class MNF(WeightPosterior):
         self.register_buffer("prior_std", self._prior(means), persistent=False)
         self.noises = Noises(self.network, self.weights, "auto" if r == "estimate" else "weights", output)
         self.means = nn.Parameter(means)
-        self.spreads = nn.Parameter(_inverse_softplus(init_std * self.prior_std))
+        self.spreads = nn.Parameter(inverse_softplus(init_std * self.prior_std))
         shape = (sum(self.sizes),)
         self.latent_means = nn.Parameter(means.new_ones(shape))
-        self.latent_spreads = nn.Parameter(_inverse_softplus(means.new_full(shape, init_noise)))
+        self.latent_spreads = nn.Parameter(inverse_softplus(means.new_full(shape, init_noise)))
         self.flows, self.auxiliary_flows = (
             nn.ModuleList(
                 Couplings(part, steps, hidden, means, backwards=backwards, generator=generator) for part in self.parts
@@ -274,7 +274,3 @@ def _axes(network: nn.Module) -> dict[str, int]:
             found[name] = 1 if isinstance(layer, (nn.Linear, _ConvTransposeNd)) else 0
     parameters = dict(network.named_parameters())
     return dict(sorted(found.items(), key=lambda item: -parameters[item[0]].shape[item[1]]))
-
-
-def _inverse_softplus(value: Tensor) -> Tensor:
-    return value + torch.log(-torch.expm1(-value))

@@ -1,0 +1,132 @@
+"""Posterior predictive checks: do data that the model makes look like the data that were observed?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posterity.diagnostics.arrays import share
+from posterity.diagnostics.makers import Statistic, maker
+from posterity.diagnostics.uniformity import written
+from posterity.errors import Error, require
+from posterity.posterior import Posterior, count
+from posterity.prediction import Prediction
+
+#: Statistics that a text or a figure shows, the worst first.
+SHOWN = 12
+#: Replicated data sets, at least and at most, where their number is not given.
+FEWEST, MOST = 1000, 5000
+
+
+@dataclass(frozen=True)
+class PredictiveCheck:
+    """K statistics of the observed data and of R replicated data sets; prints as a verdict."""
+
+    names: list[str]
+    """Of the statistics."""
+    observed: Tensor
+    """`[K]`, T(y)."""
+    replicated: Tensor
+    """`[R, K]`, T(y_rep)."""
+    level: float
+    """A statistic is strange where its two-sided p-value is below level / K."""
+
+    @property
+    def p_values(self) -> Tensor:
+        """`[K]`: P(T(y_rep) > T(y)) + ½ P(T(y_rep) = T(y)); near 0 or near 1 the data are strange to the model."""
+        above = (self.replicated > self.observed).double().mean(0)
+        return above + (self.replicated == self.observed).double().mean(0) / 2
+
+    @property
+    def strange(self) -> list[str]:
+        """The statistics that the model does not reproduce, the worst first."""
+        two_sided = self._two_sided()
+        order = two_sided.argsort(stable=True).tolist()
+        return [self.names[k] for k in order if float(two_sided[k]) * len(self.names) < self.level]
+
+    def _two_sided(self) -> Tensor:
+        p = self.p_values
+        return 2 * torch.minimum(p, 1 - p)
+
+    def __str__(self) -> str:
+        strange = self.strange
+        if not strange:
+            return f"No fault found: the model reproduces {', '.join(self.names[:SHOWN])} of the data."
+        lines = [f"The model does not reproduce {len(strange)} of {len(self.names)} statistics of the data:"]
+        for name in strange[:SHOWN]:
+            k = self.names.index(name)
+            low, high = torch.quantile(
+                self.replicated[:, k], torch.tensor([0.005, 0.995], dtype=torch.float64)
+            ).tolist()
+            side = "above" if float(self.p_values[k]) < 0.5 else "below"
+            lines.append(
+                f"  {name}: {float(self.observed[k]):.4g}, {side} what it makes: {low:.4g} to {high:.4g} "
+                f"({written(float(self._two_sided()[k]))})."
+            )
+        return "\n".join(lines + ["  ..."] * (len(strange) > SHOWN))
+
+    def plot(self) -> Any:
+        """A matplotlib figure: the replicated values of each statistic as a histogram, the observed one as a line."""
+        chosen = sorted(self._two_sided().argsort(stable=True)[:SHOWN].tolist())
+        columns = min(3, len(chosen))
+        lines = -(-len(chosen) // columns)
+        figure = require("matplotlib.figure").Figure(figsize=(2.8 * columns, 2.2 * lines), layout="constrained")
+        for place, k in enumerate(chosen):
+            axes = figure.add_subplot(lines, columns, place + 1)
+            axes.hist(self.replicated[:, k].numpy(), bins=30, color="C0", alpha=0.6)
+            axes.axvline(float(self.observed[k]), color="C3")
+            axes.set(yticks=[], xlabel=self.names[k], title=f"p = {float(self.p_values[k]):.3f}")
+        return figure
+
+
+@torch.no_grad()
+def predictive_check(
+    source: Posterior | Prediction,
+    y: Any,
+    x: Any = None,
+    *,
+    statistics: Mapping[str, Statistic] | None = None,
+    replicates: int | None = None,
+    level: float = 0.01,
+    generator: torch.Generator | None = None,
+) -> PredictiveCheck:
+    """Posterior predictive check (Rubin 1984; Gelman, Meng and Stern 1996): T(y_rep) against T(y).
+
+    y_rep is a whole data set for the same inputs: a function from the posterior, then an answer for each row from the
+    likelihood. A p-value near 0 or 1 is a fault of the model; one near ½ is no proof of its truth, since the same
+    data may have trained it.
+
+    Args:
+        source: a posterior, or what `predict` said of x. A prediction of classes holds their mean probabilities alone:
+            the rows of y_rep are then independent, and vary less together than functions do.
+        y: the observed answers, `[batch, ...]`.
+        x: their inputs, with a posterior.
+        statistics: by name, each a function of a data set `[batch, ...]` that returns a number. By default, for real
+            numbers: mean, std, min and max, and of the residuals from the predicted mean the std and the correlation of
+            each with the next row's; for classes: the share of each.
+        replicates: R; by default 2 K / level, so that the level can be met, between 1,000 and 5,000.
+        level: how often a true model may be called wrong, at most.
+        generator: of the functions and of y_rep.
+    """
+    share(level, "level")
+    makes = maker(source, x, y, generator)
+    chosen = makes.defaults() if statistics is None else dict(statistics)
+    if not chosen:
+        raise Error("There is no statistic to compare.")
+    n = min(MOST, max(FEWEST, round(2 * len(chosen) / level)))
+    n = n if replicates is None else count(replicates, "replicates")
+    replicated = [_values(chosen, makes.replicate(i, generator)) for i in range(n)]
+    return PredictiveCheck(list(chosen), _values(chosen, makes.y), torch.stack(replicated), level)
+
+
+def _values(statistics: Mapping[str, Statistic], y: Tensor) -> Tensor:
+    """Each statistic of one data set, `[K]`."""
+    found = []
+    for name, statistic in statistics.items():
+        value = torch.as_tensor(statistic(y), dtype=torch.float64)
+        if value.numel() != 1 or not bool(value.isfinite()):
+            raise Error(f"The statistic {name!r} must return one finite number for a data set; it returned {value}.")
+        found.append(value.reshape(()))
+    return torch.stack(found)
