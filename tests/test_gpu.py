@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import posterity
-from common import ConvNet, generator, seeded
+from common import ConvNet, generator, mlp, seeded
 
 pytestmark = pytest.mark.gpu
 METHODS = posterity.methods()
@@ -54,3 +54,9 @@ def test_a_step_with_coins_of_its_own_is_not_captured():
     x, y = torch.randn(64, 3), torch.randint(2, (64,))
     with pytest.warns(UserWarning, match="cannot be captured"):
         posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
+
+
+def test_predictions_on_a_device_are_summarised():
+    posterior = posterity.IBNN(seeded(mlp), seed=0).cuda()
+    x, y = torch.randn(40, 5).cuda(), (torch.arange(40) % 3).cuda()
+    posterity.evaluation.summarise(posterity.predict(posterior, x, 4), y)

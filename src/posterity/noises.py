@@ -213,7 +213,8 @@ class _Layer(Site):
             x, stds = x.float(), {key: std.float() for key, std in stds.items()}
         with torch.autocast(device, enabled=torch.is_autocast_enabled(device) and not narrow):
             variance = _call(layer, {key: std**2 for key, std in stds.items()}, (x**2, *args[1:]))
-        std = variance.clamp(min=1e-12).sqrt().to(result.dtype)
+        there = variance > 0  # the root has no gradient at zero, and nothing is uncertain there
+        std = (torch.where(there, variance, 1.0).sqrt() * there).to(result.dtype)
         return torch.addcmul(result, std, randn(tuple(result.shape), result, self.generator))
 
     def _flipout(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor:

@@ -74,12 +74,8 @@ class BayesByBackprop(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, output=output)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
-        self.share, self.narrow, self.init_std, self.centred = (
-            float(share),
-            float(narrow),
-            float(init_std),
-            flag(centred, "centred"),
-        )
+        self.share, self.narrow, self.init_std = float(share), float(narrow), float(init_std)
+        self.centred = flag(centred, "centred")
         if not (0 <= self.share <= 1 and self.narrow > 0 and self.init_std > 0):
             raise Error("share must lie between 0 and 1; narrow and init_std must be positive.")
         parameters = dict(self.network.named_parameters())

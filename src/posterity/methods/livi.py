@@ -97,11 +97,8 @@ class LIVI(WeightPosterior):
                 raise Error(f"{name} must be at most {LARGEST}; got {value}.")
         self.noise_size, self.hidden, self.layers = noise_size, hidden, layers
         self.linear, self.form = flag(linear, "linear"), entropy
-        self.noise_std, self.learn_noise, self.init_std = (
-            float(noise_std),
-            flag(learn_noise, "learn_noise"),
-            float(init_std),
-        )
+        self.noise_std, self.init_std = float(noise_std), float(init_std)
+        self.learn_noise = flag(learn_noise, "learn_noise")
         self._prior_std = None if prior_std is None else torch.as_tensor(prior_std, dtype=torch.float64).tolist()
         values = dict(self.network.named_parameters())
         self.means = nn.Parameter(self.weights.join(values))
