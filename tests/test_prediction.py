@@ -186,3 +186,12 @@ def test_a_dataset_does_not_move_the_global_generator():
     posterity.predict(posterior(), TensorDataset(torch.ones(9, 5)), 3, generator())
     posterity.predict(posterior(), DataLoader(TensorDataset(torch.ones(9, 5)), 4), 3, generator())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_each_weight_sample_is_generated_once_for_all_batches(monkeypatch):
+    posterior = posterity.BayesByHypernet(seeded(mlp), seed=0)
+    made = []
+    sample = posterior.sample
+    monkeypatch.setattr(posterior, "sample", lambda n, generator=None: made.append(n) or sample(n, generator))
+    posterity.predict(posterior, torch.randn(50, 5, generator=generator()), 100, batch_size=5)
+    assert made == [100]
