@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from posterity.errors import Error
 from posterity.likelihoods import Likelihood
-from posterity.posterior import as_generator, count, flag, randn
+from posterity.posterior import as_generator, count, flag, positive, randn
 from posterity.weights import WeightPosterior
 
 ENTROPIES = ("exact", "smallest")
@@ -56,7 +56,8 @@ class LIVI(WeightPosterior):
         layers: how many hidden layers.
         linear: in place of matrix products, θ = M + c ∘ (A ε): a Gaussian of rank d, whose entropy is exact.
         entropy: "exact" (of the linearisation), or "smallest": its lower bound by the smallest singular value.
-        noise_std: σ, in units of c.
+        noise_std: σ, in units of c: by default 0.05, which fills the directions that d variables do not reach, or
+            0.001 where there are no more weights than variables.
         learn_noise: train σ too. Where D is much larger than d, its share (D − d) log σ of the entropy then outweighs
             the rest, and networks underfit; held, it is a constant.
         init_std: the deviation starts at about init_std · c, c = 1/√fan-in (0.1 for parameters of one axis).
@@ -80,7 +81,7 @@ class LIVI(WeightPosterior):
         layers: int = 2,
         linear: bool = False,
         entropy: str = "exact",
-        noise_std: float = 0.05,
+        noise_std: float | None = None,
         learn_noise: bool = False,
         init_std: float = 0.1,
         output: str | int | None = None,
@@ -90,12 +91,13 @@ class LIVI(WeightPosterior):
         super().__init__(network, samples=samples, output=output)
         if entropy not in ENTROPIES:
             raise Error(f"entropy must be one of {', '.join(map(repr, ENTROPIES))}; got {entropy!r}.")
-        if not 0 < noise_std < math.inf:
-            raise Error(f"noise_std must be a positive number; got {noise_std!r}.")
         for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (layers, "layers")):
             if count(value, name) > LARGEST:
                 raise Error(f"{name} must be at most {LARGEST}; got {value}.")
         self.noise_size, self.hidden, self.layers = noise_size, hidden, layers
+        if noise_std is None:
+            noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
+        noise_std = positive(noise_std, "noise_std")
         self.linear, self.form = flag(linear, "linear"), entropy
         self.noise_std, self.init_std = float(noise_std), float(init_std)
         self.learn_noise = flag(learn_noise, "learn_noise")
