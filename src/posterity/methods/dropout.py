@@ -22,8 +22,8 @@ class MCDropout(Posterior):
     as ever; a drawn function has one mask for all rows and all later calls. Everything else (batch statistics above
     all) is in evaluation mode in a drawn function.
 
-    It trains the network that it is given. The divergence is 0, like that of MAP: weight decay is the prior. Gal's tie
-    of the two is λ = (1 − p) l² / (2 N τ) for the penalty λ ‖W‖², prior length scale l and noise precision τ.
+    It trains the network that it is given. The divergence is 0, like that of `MAP`: weight decay stands for the prior.
+    Gal's tie of the two is λ = (1 − p) l² / (2 N τ) for the penalty λ ‖W‖², prior length scale l and noise precision τ.
 
     Two dropouts are active in training alone: that between the layers of an nn.LSTM, GRU or RNN, and any that the
     network does not even call in evaluation mode (behind `if self.training:`).

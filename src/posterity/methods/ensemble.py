@@ -24,8 +24,8 @@ class DeepEnsemble(Posterior):
     """M fresh initialisations of one architecture, trained on the same data (Lakshminarayanan et al. 2017).
 
     The loss is the sum of the members' losses on a shared batch, so each member is trained as MAP would train it; the
-    divergence is 0 and weight decay the prior. With `adversarial` = ε a member's loss is half on x and half on
-    x + ε sign(∇ₓ of its own loss), through which no gradient flows.
+    divergence is 0 and weight decay stands for the prior (see `MAP`). With `adversarial` = ε a member's loss is half on
+    x and half on x + ε sign(∇ₓ of its own loss), through which no gradient flows.
 
     The given network is a template and stays as it was. A member is a copy in which every module's own
     `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is

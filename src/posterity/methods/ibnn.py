@@ -268,13 +268,11 @@ class IBNN(Posterior):
             noise = randn(((rows * s + k - 1) // k, k, self.nodes), self.means, generator)
             return (self.means + self.stds * noise).flatten(0, 1)[: rows * s]
         noise = randn(((rows + k - 1) // k, k, s, self.nodes), self.means, generator)
-        means, stds = (
-            self._turned(self.means, self.stds, generator) if rows % k or self.per_layer else (self.means, self.stds)
-        )
+        means, stds = self._turned(self.means, self.stds, generator)
         return (means.unsqueeze(1) + stds.unsqueeze(1) * noise).flatten(0, 1)[:rows].flatten(0, 1)
 
     def _turned(self, means: Tensor, stds: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Start at another component each time, so that rows that K does not divide favour none of them."""
+        """Start at another component each time: no row belongs to one of them, and the first get no more rows."""
         layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
         device = means.device if generator is None else generator.device
         first = torch.randint(self.components, (len(layers),), generator=generator, device=device).to(means.device)
