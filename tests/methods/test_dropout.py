@@ -346,3 +346,10 @@ def test_mistakes_are_named():
             MCDropout(mlp(), rate)
     with pytest.raises(posterity.Error, match="rows"):
         MCDropout(mlp())((torch.ones(2, 3), torch.ones(3, 3)))
+
+
+def test_the_config_names_the_layers_where_dropout_was_added_and_none_where_it_was_not():
+    assert MCDropout(seeded(mlp), 0.2, seed=0).config()["layers"] == ["2"]
+    assert MCDropout(seeded(mlp), 0.0, seed=0).config()["layers"] is None
+    own = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.3), nn.Linear(3, 2))
+    assert MCDropout(own, 0.2, seed=0).config()["layers"] is None

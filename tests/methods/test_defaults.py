@@ -1,0 +1,65 @@
+"""Defaults were chosen by evidence (docs/defaults.md) or by a paper: none changes by accident."""
+
+import inspect
+
+import pytest
+
+import posterity
+from common import mlp, seeded
+
+DEFAULTS = {
+    "map": {"samples": 1},
+    "ensemble": {"members": 5, "samples": None, "adversarial": None},
+    "dropout": {"rate": 0.05, "samples": 1, "layers": None},
+    "bbb": {
+        "samples": 1, "prior_std": None, "prior": "gaussian", "share": 0.5, "narrow": 0.1, "centred": False,
+        "init_std": 0.0015, "estimator": "auto",
+    },
+    "mnf": {
+        "steps": 2, "hidden": 50, "samples": 1, "prior_std": None, "init_std": 0.0015, "init_noise": 0.1,
+        "r": "estimate",
+    },
+    "bbh": {
+        "layout": "chunked", "samples": 1, "noise": 8, "shared": True, "prior_std": 3.0, "divergence": "linearised",
+        "jitter": 0.01, "learn_jitter": True, "spread": None, "centre": True, "neighbours": 5, "hidden": None,
+        "codes": 16, "chunk": None, "slice_batch": False,
+    },
+    "ibnn": {
+        "components": 4, "samples": 1, "prior_std": 0.1, "init_std": 0.1, "init_noise": 0.05, "kl": "bound",
+        "gamma": 4.0, "noise": "input", "bias_noise": False, "per_layer": False, "assignment": "paper", "layers": None,
+    },
+    "livi": {
+        "samples": 2, "prior_std": None, "noise_size": 8, "hidden": 16, "layers": 2, "linear": False,
+        "entropy": "exact", "noise_std": None, "learn_noise": False, "init_std": 0.1,
+    },
+}  # fmt: skip
+RATES = {"ibnn": 10.0, "livi": 10.0}
+DRAWS = {"map": 1, "ensemble": 5, "ibnn": 40}
+
+
+@pytest.mark.parametrize("name", posterity.methods())
+def test_a_methods_defaults_are_those_that_were_confirmed(name):
+    method = posterity.methods()[name]
+    parameters = inspect.signature(method).parameters.values()
+    shared = ("network", "output", "seed", "generator")
+    assert {p.name: p.default for p in parameters if p.name not in shared} == DEFAULTS[name]
+    posterior = method(seeded(mlp), seed=0)
+    assert posterior.relative_rate == RATES.get(name, 1.0)
+    assert posterior.draws == DRAWS.get(name, 100)
+
+
+def test_the_papers_recipe_is_its_own():
+    recipe = posterity.IBNN.recipe("vgg16-cifar10", components=4)
+    assert recipe["posterior"] == {
+        "components": 4, "samples": 2, "prior_std": 0.3, "init_std": 0.75, "init_noise": 0.05, "kl": "mixture_mean",
+        "gamma": 0.0,
+    }  # fmt: skip
+    assert recipe["fit"] == {
+        "epochs": 300, "batch_size": 128, "optimizer": "sgd", "lr": 0.05, "lr_posterior": 0.3, "weight_decay": 5e-4,
+        "schedule": "piecewise", "schedule_posterior": "constant", "beta": ("linear", 2 / 3),
+    }  # fmt: skip
+
+
+def test_livi_has_noise_beside_its_variables_where_they_do_not_reach_every_weight():
+    assert posterity.LIVI(seeded(mlp), seed=0).config()["noise_std"] == 0.05
+    assert posterity.LIVI(seeded(mlp), noise_size=32, seed=0).config()["noise_std"] == 0.001
