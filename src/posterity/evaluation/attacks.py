@@ -12,7 +12,7 @@ looks robust.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,12 +20,10 @@ from torch import Tensor, nn
 
 from posterity import inputs, loading
 from posterity.errors import Error
-from posterity.evaluation.scores import score
+from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.posterior import Functions, Posterior, count, flag, one_of, positive
 from posterity.prediction import GaussianPrediction, kind, predict
 
-Channels = float | Sequence[float] | Tensor
-"""One number, or one for each channel."""
 Bounds = tuple[Channels, Channels]
 """The lowest and the highest value that an input may take."""
 SLIDES_EPS = tuple(i / 20 for i in range(9))
@@ -162,31 +160,6 @@ def under_attack(
         prediction = predict(posterior, attacked, samples, torch.Generator().manual_seed(other if fresh else seed))
         lines.append({"eps": float(size)} | measured(prediction, y))
     return lines
-
-
-def measured(prediction: Any, y: Tensor) -> dict[str, float]:
-    """Scores, and the means of the three uncertainties."""
-    prediction, parts = prediction.to("cpu"), ("total", "aleatoric", "epistemic")
-    return score(prediction, torch.as_tensor(y).cpu()) | {
-        part: float(getattr(prediction, part).double().mean()) for part in parts
-    }
-
-
-def seeds(n: int, generator: torch.Generator | None) -> list[int]:
-    """n whole numbers from which the same random numbers can be drawn again and again."""
-    device = None if generator is None else generator.device
-    return torch.randint(2**62, (n,), generator=generator, device=device).tolist()
-
-
-def per_channel(value: Channels, x: Tensor, name: str) -> Tensor:
-    """One number, or one for each channel of x `[n, channels, ...]`, in a shape that meets x."""
-    numbers = torch.as_tensor(value, dtype=x.dtype, device=x.device)
-    if numbers.dim() > 1 or (numbers.dim() == 1 and len(numbers) not in (1, *x.shape[1:2])):
-        raise Error(
-            f"{name} must be one number or one for each channel: its shape {tuple(numbers.shape)} does not fit "
-            f"inputs of shape {tuple(x.shape)}."
-        )
-    return numbers.reshape(-1, *(1,) * max(0, x.dim() - 2))
 
 
 def _checked(

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from posterity.datasets.readers import guard
 from posterity.errors import Error
-from posterity.evaluation.attacks import Channels, measured, per_channel, seeds
+from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.posterior import Posterior, count, positive, randn
 from posterity.prediction import predict
 
