@@ -1,27 +1,110 @@
-"""Whether an uncertainty can be trusted: scores, calibration, detection and selection.
+"""Whether an uncertainty can be trusted: scores, calibration, detection, selection and conformal sets.
 
-Everything here takes a prediction (known by its attributes) or plain tensors, and needs torch alone.
+Everything here takes a prediction (known by its attributes) or plain tensors, and needs torch alone; attacks and
+corruptions take a posterior.
 """
 
-from posterity.evaluation.calibration import Reliability, ece, interval_coverage, reliability
-from posterity.evaluation.detection import auroc
-from posterity.evaluation.scores import brier, coverage, crps, error, is_regression, rmse, score
-from posterity.evaluation.selection import selective_mean
+from posterity.evaluation.abstention import Abstention, control_risk, doubt, keep_coverage
+from posterity.evaluation.attacks import fgsm, pgd, pixel_bounds, under_attack
+from posterity.evaluation.binomial import binomial_cdf, rate_bound
+from posterity.evaluation.calibration import Reliability, adaptive_ece, classwise_ece, ece, reliability
+from posterity.evaluation.card import scorecard
+from posterity.evaluation.conformal import (
+    ConformalIntervals,
+    ConformalSets,
+    conformal_intervals,
+    conformal_quantile,
+    conformal_sets,
+)
+from posterity.evaluation.corruptions import CORRUPTIONS, in_pixels, load_cifar_c, under
+from posterity.evaluation.detection import (
+    Detection,
+    aupr,
+    auroc,
+    detect,
+    energy,
+    entropy_auc,
+    entropy_cdf,
+    fpr_at,
+)
+from posterity.evaluation.equivalence import EnsembleEquivalent, ensemble_equivalent
+from posterity.evaluation.intervals import (
+    IntervalScores,
+    coverage_gap,
+    interval_coverage,
+    interval_score,
+    interval_scores,
+    quantile_gap,
+)
+from posterity.evaluation.positions import Observed, is_regression, observed
+from posterity.evaluation.scaling import calibrated_nll, scaled, temperature
+from posterity.evaluation.scores import brier, coverage, crps, entropy, error, marginal_nll, nll, rmse, score
+from posterity.evaluation.selection import augrc, aurc, ause, excess_aurc, risk_at, risk_curve, selective_mean
 from posterity.evaluation.summary import summarise
 
 __all__ = [
+    "CORRUPTIONS",
+    "Abstention",
+    "ConformalIntervals",
+    "ConformalSets",
+    "Detection",
+    "EnsembleEquivalent",
+    "IntervalScores",
+    "Observed",
     "Reliability",
+    "adaptive_ece",
+    "augrc",
+    "aupr",
+    "aurc",
     "auroc",
+    "ause",
+    "binomial_cdf",
     "brier",
+    "calibrated_nll",
+    "classwise_ece",
+    "conformal_intervals",
+    "conformal_quantile",
+    "conformal_sets",
+    "control_risk",
     "coverage",
+    "coverage_gap",
     "crps",
+    "detect",
+    "doubt",
     "ece",
+    "energy",
+    "ensemble_equivalent",
+    "entropy",
+    "entropy_auc",
+    "entropy_cdf",
     "error",
+    "excess_aurc",
+    "fgsm",
+    "fpr_at",
+    "in_pixels",
     "interval_coverage",
+    "interval_score",
+    "interval_scores",
     "is_regression",
+    "keep_coverage",
+    "load_cifar_c",
+    "marginal_nll",
+    "nll",
+    "observed",
+    "pgd",
+    "pixel_bounds",
+    "quantile_gap",
+    "rate_bound",
     "reliability",
+    "risk_at",
+    "risk_curve",
     "rmse",
+    "scaled",
     "score",
+    "scorecard",
     "selective_mean",
     "summarise",
+    "temperature",
+    "under",
+    "under_attack",
 ]

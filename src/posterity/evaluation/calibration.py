@@ -1,9 +1,15 @@
 """Calibration: does a stated probability come true as often as it says?"""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from posterity.errors import Error
+from posterity.evaluation.intervals import interval_coverage
+from posterity.evaluation.selection import shared_within_ties
+
+__all__ = ["Reliability", "adaptive_ece", "classwise_ece", "ece", "interval_coverage", "reliability"]
 
 
 class Reliability(NamedTuple):
@@ -27,17 +33,8 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> Reliability:
         y: [batch, ...], class indices
         bins: how many bins of equal width there are on [0, 1]
     """
-    confidence, predicted = probs.double().max(dim=1)
-    confidence = confidence.flatten()
-    right = (predicted == y).flatten().double()
-    index = (torch.ceil(confidence * bins).long() - 1).clamp(0, bins - 1)
-    count = torch.bincount(index, minlength=bins).double()
-    filled = count.clamp_min(1)
-    return Reliability(
-        confidence=torch.bincount(index, weights=confidence, minlength=bins) / filled,
-        accuracy=torch.bincount(index, weights=right, minlength=bins) / filled,
-        share=count / count.sum().clamp_min(1),
-    )
+    confidence, right = _confidence(probs, y, bins)
+    return _reliability(confidence, right, _bin(confidence, bins), bins)
 
 
 def ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
@@ -48,19 +45,80 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
         y: [batch, ...], class indices
         bins: of equal width; 15 as in Guo et al. (2017)
     """
-    confidence, accuracy, share = reliability(probs, y, bins)
-    return float((share * (accuracy - confidence).abs()).sum())
+    return _gap(reliability(probs, y, bins))
 
 
-def interval_coverage(prediction: Any, y: Tensor, levels: Tensor) -> Tensor:
-    """How often the central interval of each level holds the target; [levels].
+def adaptive_ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
+    """ECE over bins that hold equally many data each (Nguyen and O'Connor, 2015).
 
-    The interval of level α holds y where |2F(y) − 1| ≤ α, with F the predictive distribution function.
+    The datum of rank r (from 0) among n is in bin ⌊r · bins/n⌋. Data of equal confidence count with their mean
+    accuracy, so that their order means nothing. With fewer data than bins each datum is a bin.
 
     Args:
-        prediction: of a regression, with `cdf`
-        y: [batch, outputs]
-        levels: [levels], each between 0 and 1
+        probs: [batch, classes, ...]
+        y: [batch, ...], class indices
+        bins: of equal mass
     """
-    centrality = (2 * prediction.cdf(y).double() - 1).abs().flatten()
-    return (centrality[None, :] <= levels.double()[:, None]).double().mean(dim=1)
+    confidence, right = _confidence(probs, y, bins)
+    n = len(confidence)
+    index = torch.arange(n, device=confidence.device) * bins // max(n, 1)
+    return _gap(_reliability(confidence.sort().values, shared_within_ties(right, confidence), index, bins))
+
+
+def classwise_ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
+    """The mean over classes of the ECE of "is it class c?", with p_c as its confidence (Kull et al., 2019).
+
+    (1/C) Σ_c Σ_b |Σ_{i in bin b of class c} (1[y_i = c] − p_ic)| / n. It sees every class, not only the likeliest.
+
+    Args:
+        probs: [batch, classes, ...]
+        y: [batch, ...], class indices
+        bins: of equal width
+    """
+    _check(probs, y, bins)
+    classes = probs.shape[1]
+    probs, y = probs.movedim(1, -1).reshape(-1, classes), y.flatten()
+    # A row has fewer than `bins` probabilities above 1/bins: only these are sorted, the rest is in the lowest bin.
+    row, column = (probs > (1 - 1e-6) / bins).nonzero(as_tuple=True)
+    high = probs[row, column].double()
+    gaps = torch.zeros(classes * bins, dtype=torch.float64, device=probs.device)
+    gaps[::bins] = -probs.sum(dim=0, dtype=torch.float64).index_add(0, column, high, alpha=-1)
+    gaps.index_add_(0, column * bins + _bin(high, bins), high, alpha=-1)
+    of_truth = probs.gather(1, y[:, None]).squeeze(1).double()
+    gaps += torch.bincount(y * bins + _bin(of_truth, bins), minlength=classes * bins)
+    return float(gaps.abs().sum() / (classes * max(len(y), 1)))
+
+
+def _confidence(probs: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor]:
+    """The likeliest class's probability, and 1 where it is the true one; [positions] each, float64."""
+    _check(probs, y, bins)
+    confidence, predicted = probs.max(dim=1)
+    return confidence.flatten().double(), (predicted == y).flatten().double()
+
+
+def _check(probs: Tensor, y: Tensor, bins: int) -> None:
+    if bins < 1:
+        raise Error(f"Calibration needs at least one bin; got {bins}.")
+    if probs.dim() < 2 or probs.shape[:1] + probs.shape[2:] != y.shape:
+        raise Error(
+            f"Probabilities of shape {tuple(probs.shape)} do not fit classes of shape {tuple(y.shape)}: "
+            "[batch, classes, ...] and [batch, ...] are needed."
+        )
+
+
+def _bin(confidence: Tensor, bins: int) -> Tensor:
+    return (torch.ceil(confidence * bins).long() - 1).clamp(0, bins - 1)
+
+
+def _reliability(confidence: Tensor, right: Tensor, index: Tensor, bins: int) -> Reliability:
+    count = torch.bincount(index, minlength=bins).double()
+    filled = count.clamp_min(1)
+    return Reliability(
+        confidence=torch.bincount(index, weights=confidence, minlength=bins) / filled,
+        accuracy=torch.bincount(index, weights=right, minlength=bins) / filled,
+        share=count / count.sum().clamp_min(1),
+    )
+
+
+def _gap(bins: Reliability) -> float:
+    return float((bins.share * (bins.accuracy - bins.confidence).abs()).sum())

@@ -6,13 +6,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posterity.errors import Error
 from posterity.evaluation.calibration import ece
+from posterity.evaluation.positions import NOT_OBSERVED, class_probabilities, is_regression, targets
 
 CRPS_CHUNK = 2**21
 """How many numbers the pairwise term of the CRPS may hold at once (16 MiB of float64)."""
-NOT_OBSERVED = -100
-"""The label that `Categorical` gives to what is not observed; it counts in no score."""
+
+__all__ = [
+    "brier",
+    "class_probabilities",
+    "coverage",
+    "crps",
+    "entropy",
+    "error",
+    "is_regression",
+    "marginal_nll",
+    "nll",
+    "rmse",
+    "score",
+]
 
 
 def error(probs: Tensor, y: Tensor) -> float:
@@ -35,6 +47,15 @@ def brier(probs: Tensor, y: Tensor) -> float:
     probs = probs.double()
     of_truth = probs.gather(1, y.unsqueeze(1)).squeeze(1)
     return float((probs.square().sum(dim=1) - 2 * of_truth + 1).mean())
+
+
+def entropy(probs: Tensor) -> Tensor:
+    """−Σ_c p_c log p_c in nats, [batch, ...]. Of a `Prediction` it is `total`, the sum of its two parts.
+
+    Args:
+        probs: [batch, classes, ...]
+    """
+    return torch.special.entr(probs.double()).sum(dim=1)
 
 
 def rmse(mean: Tensor, y: Tensor) -> float:
@@ -82,36 +103,6 @@ def _mean_absolute(mean: Tensor, variance: Tensor) -> Tensor:
     return mean * torch.erf(z / math.sqrt(2)) + 2 * std * density
 
 
-def is_regression(prediction: Any) -> bool:
-    """Whether a prediction is of numbers (it has draws of means and variances) rather than of classes."""
-    return hasattr(prediction, "variances")
-
-
-def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities [batch, classes, ...] and class indices [batch, ...] that fit them.
-
-    A yes-or-no prediction, whose probabilities have the shape of its targets, becomes one of two classes.
-    Where targets carry the label of what is not observed, what is observed is returned, as
-    [positions, classes] and [positions].
-    """
-    probs = prediction.probs
-    if probs.dim() == y.dim() + 1 and probs.shape[1] > 1:
-        classes = y.long()
-    else:
-        probs = probs.reshape(y.shape)
-        probs, classes = torch.stack([1 - probs, probs], dim=1), y.long()
-    hidden = getattr(prediction, "ignore", NOT_OBSERVED)
-    if bool((classes == hidden).any()):
-        seen = classes != hidden
-        probs, classes = probs.movedim(1, -1)[seen], classes[seen]
-    if classes.numel() and (classes.min() < 0 or classes.max() >= probs.shape[1]):
-        raise Error(
-            f"The targets hold classes from {int(classes.min())} to {int(classes.max())}, "
-            f"but the prediction knows {probs.shape[1]} classes, numbered from 0."
-        )
-    return probs, classes
-
-
 def score(prediction: Any, y: Tensor) -> dict[str, float]:
     """Every score that fits the prediction.
 
@@ -122,17 +113,12 @@ def score(prediction: Any, y: Tensor) -> dict[str, float]:
         prediction: what `posterity.predict` returns
         y: the true targets: class indices [batch, ...] or numbers [batch, outputs]
     """
-    y = torch.as_tensor(y)
-    if len(y) != len(prediction):
-        raise Error(f"There are {len(prediction)} predictions but {len(y)} targets.")
-    if not len(y):
-        raise Error("There is nothing to score: the data are empty.")
+    y = targets(prediction, y)
     if is_regression(prediction):
-        y = y.reshape(prediction.mean.shape)
         low, high = prediction.interval(0.9)
         scores = {
             "rmse": rmse(prediction.mean, y),
-            "nll": _nll(prediction, y),
+            "nll": nll(prediction, y),
             "crps": float(crps(prediction.means, prediction.variances, y).mean()),
             "coverage90": coverage(low, high, y),
         }
@@ -140,15 +126,34 @@ def score(prediction: Any, y: Tensor) -> dict[str, float]:
         probs, classes = class_probabilities(prediction, y)
         scores = {
             "error": error(probs, classes),
-            "nll": _nll(prediction, y),
+            "nll": nll(prediction, y),
             "brier": brier(probs, classes),
             "ece": ece(probs, classes),
         }
     return scores
 
 
-def _nll(prediction: Any, y: Tensor) -> float:
+def nll(prediction: Any, y: Tensor) -> float:
+    """The mean over data of −log p(y), in nats; a datum's positions and outputs are summed.
+
+    Args:
+        prediction: what `posterity.predict` returns
+        y: [batch, ...]; data none of whose positions is observed are left out
+    """
     values = prediction.log_prob(y).double()
     if not y.is_floating_point():
         values = values[(y != getattr(prediction, "ignore", NOT_OBSERVED)).reshape(len(y), -1).any(1)]
     return -float(values.mean())
+
+
+def marginal_nll(prediction: Any, y: Tensor) -> float:
+    """The mean over data and outputs of −log p(y) of each output of a regression on its own, in nats.
+
+    Args:
+        prediction: of a regression; `means` and `variances` are [draws, batch, outputs]
+        y: [batch, outputs]
+    """
+    means, variances = prediction.means.double(), prediction.variances.double()
+    z = (y.reshape(means.shape[1:]).double() - means).square() / variances
+    terms = -0.5 * (z + variances.log() + math.log(2 * math.pi))
+    return math.log(len(means)) - float(terms.logsumexp(dim=0).mean())

@@ -5,27 +5,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posterity.evaluation.calibration import interval_coverage, reliability
-from posterity.evaluation.detection import auroc
-from posterity.evaluation.scores import class_probabilities, is_regression
+from posterity.evaluation.calibration import reliability
+from posterity.evaluation.detection import ROUNDING, auroc, detect
+from posterity.evaluation.intervals import LEVELS, interval_coverage
+from posterity.evaluation.positions import is_regression, observed, per_datum
 from posterity.evaluation.selection import selective_mean
 
 FRACTIONS = torch.linspace(0.05, 1.0, 20, dtype=torch.float64)
-LEVELS = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
 POINTS = 200
 """How many single predictions a figure shows."""
 EXTREMES = 8
 """How many of the most and of the least certain inputs a figure shows."""
 HISTOGRAM_BINS = 30
-ROUNDING = 1e-6
-"""Nats: entropies in float32 differ by less than this for no reason."""
 
 
 def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]:
     """The numbers behind a report's figures; every value is a JSON value.
 
     Keys: `uncertainty` (means of the three parts), `selection`, `extremes`; `reliability` (classification) or
-    `coverage` and `points` (regression); `outside` where there are predictions for data from elsewhere.
+    `coverage` and `points` (regression); `outside` where there are predictions for data from elsewhere. What is not
+    observed counts in none but `uncertainty`.
 
     Args:
         prediction: of the test data
@@ -34,36 +33,34 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
     """
     y, prediction = torch.as_tensor(y).cpu(), prediction.to("cpu")
     outside = None if outside is None else outside.to("cpu")
-    total = _per_datum(prediction.total)
     summary: dict[str, Any] = {
         "uncertainty": {
             part: float(getattr(prediction, part).double().mean()) for part in ("total", "aleatoric", "epistemic")
         }
     }
-    order = total.argsort(stable=True)
-    extremes = torch.cat([order[:EXTREMES], order[-EXTREMES:]])
     if is_regression(prediction):
         y = y.reshape(prediction.mean.shape)
-        loss = _per_datum((prediction.mean.double() - y).square())
-        kept = selective_mean(loss, total, FRACTIONS).sqrt()
+        loss = per_datum((prediction.mean.double() - y).square())
+        kept = selective_mean(loss, per_datum(prediction.total), FRACTIONS).sqrt()
         summary["coverage"] = {
             "level": _numbers(LEVELS),
             "observed": _numbers(interval_coverage(prediction, y, LEVELS)),
         }
         summary["points"] = _points(prediction, y)
     else:
-        probs, classes = class_probabilities(prediction, y)
-        predicted = probs.argmax(dim=1)
-        kept = 1 - selective_mean(_per_datum((predicted != classes).double()), total, FRACTIONS)
+        seen = observed(prediction, y)
+        kept = 1 - selective_mean(_mean_by(seen.datum, seen.wrong), _mean_by(seen.datum, seen.total), FRACTIONS)
         summary["reliability"] = {
-            name: _numbers(values) for name, values in reliability(probs, classes)._asdict().items()
+            name: _numbers(values) for name, values in reliability(seen.probs, seen.y)._asdict().items()
         }
-        if classes.dim() == 1:
+        if y.dim() == 1:
+            order = seen.total.argsort(stable=True)
+            extremes = torch.cat([order[:EXTREMES], order[-EXTREMES:]])
             summary["extremes"] = {
-                "index": extremes.tolist(),
-                "predicted": predicted[extremes].tolist(),
-                "true": classes[extremes].tolist(),
-                "total": _numbers(total[extremes]),
+                "index": seen.datum[extremes].tolist(),
+                "predicted": seen.probs[extremes].argmax(dim=1).tolist(),
+                "true": seen.y[extremes].tolist(),
+                "total": _numbers(seen.total[extremes]),
             }
     summary["selection"] = {"fraction": _numbers(FRACTIONS), "kept": _numbers(kept)}
     if outside is not None:
@@ -87,7 +84,8 @@ def _against(inside: Any, outside: Any) -> dict[str, Any]:
         "epistemic_inside": float(inside.epistemic.double().mean()),
         "epistemic_outside": float(outside.epistemic.double().mean()),
         "auroc_epistemic": detected,
-        "auroc_total": auroc(_per_datum(inside.total), _per_datum(outside.total)),
+        "auroc_total": auroc(per_datum(inside.total), per_datum(outside.total)),
+        "detection": {name: found._asdict() for name, found in detect(inside, outside).items()},
     }
 
 
@@ -96,7 +94,7 @@ def _epistemic(prediction: Any) -> Tensor:
 
     A method that draws one function has none at all, and rounding must not be ranked.
     """
-    values = _per_datum(prediction.epistemic)
+    values = per_datum(prediction.epistemic)
     return values if is_regression(prediction) else torch.where(values < ROUNDING, 0.0, values)
 
 
@@ -114,9 +112,10 @@ def _points(prediction: Any, y: Tensor) -> dict[str, list[float]]:
     return {name: _numbers(values[chosen].flatten(1)[:, 0]) for name, values in columns.items()}
 
 
-def _per_datum(values: Tensor) -> Tensor:
-    """[batch, ...] to [batch], averaging what one datum holds."""
-    return values.double().reshape(len(values), -1).mean(dim=1)
+def _mean_by(datum: Tensor, values: Tensor) -> Tensor:
+    """Means over the positions of each datum that has any; [data]."""
+    _, group, counts = torch.unique(datum, return_inverse=True, return_counts=True)
+    return torch.zeros(len(counts), dtype=torch.float64).index_add(0, group, values.double()) / counts
 
 
 def _numbers(values: Tensor) -> list[float]:

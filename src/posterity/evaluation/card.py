@@ -1,0 +1,76 @@
+"""Every score of a prediction in one dictionary."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from posterity.evaluation.calibration import adaptive_ece, classwise_ece
+from posterity.evaluation.detection import auroc
+from posterity.evaluation.intervals import coverage_gap, interval_score, quantile_gap
+from posterity.evaluation.positions import class_log_probabilities, is_regression, observed, per_datum, targets
+from posterity.evaluation.scaling import calibrated_nll, temperature
+from posterity.evaluation.scores import marginal_nll, score
+from posterity.evaluation.selection import augrc, aurc, ause, excess_aurc, risk_at
+
+
+def scorecard(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = None) -> dict[str, float]:
+    """All scores that fit the prediction: those of `score`, and more.
+
+    Classification adds `nll_position` (per observed position), `nll_calibrated`, `temperature` (where there are
+    held-out data to fit it on), `ece_adaptive`, `ece_classwise`, `entropy_auc`, the means of `total`, `aleatoric` and
+    `epistemic` uncertainty, and how well total uncertainty ranks the errors: `aurc`, `excess_aurc`, `augrc`,
+    `risk80` (the error at a coverage of 80 %) and `auroc_errors` (where some answers are right and some wrong).
+
+    Regression adds `nll_position` (per output), `width90`, `interval_score90`, `coverage_gap`, `quantile_gap`, `ause`
+    and the same means. Dense predictions are scored by position; `nll` alone is by datum.
+
+    Args:
+        prediction: what `posterity.predict` returns
+        y: the true targets: class indices [batch, ...] or numbers [batch, outputs]
+        held_out: a prediction of other data and their targets, to fit a temperature on; without it `nll_calibrated`
+            is cross-validated
+    """
+    y = targets(prediction, y)
+    card = score(prediction, y)
+    return card | (_of_numbers(prediction, y) if is_regression(prediction) else _of_classes(prediction, y, held_out))
+
+
+def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None) -> dict[str, float]:
+    seen = observed(prediction, y)
+    wrong = seen.wrong
+    log_probs, classes, _ = class_log_probabilities(prediction, y)
+    card = {"nll_position": -float(log_probs.gather(1, classes[:, None]).double().mean())}
+    if held_out is not None:
+        card["temperature"] = temperature(*held_out)
+    if held_out is not None or len(prediction) > 1:
+        card["nll_calibrated"] = calibrated_nll(prediction, y, held_out)
+    card |= {
+        "ece_adaptive": adaptive_ece(seen.probs, seen.y),
+        "ece_classwise": classwise_ece(seen.probs, seen.y),
+        "entropy_auc": 1 - float(seen.total.mean()) / math.log(seen.probs.shape[1]),
+        "total": float(seen.total.mean()),
+        "aleatoric": float(seen.aleatoric.mean()),
+        "epistemic": float(seen.epistemic.mean()),
+        "aurc": aurc(wrong, seen.total),
+        "excess_aurc": excess_aurc(wrong, seen.total),
+        "augrc": augrc(wrong, seen.total),
+        "risk80": risk_at(wrong, seen.total, 0.8),
+    }
+    if 0 < float(wrong.mean()) < 1:
+        card["auroc_errors"] = auroc(seen.total[wrong == 0], seen.total[wrong == 1])
+    return card
+
+
+def _of_numbers(prediction: Any, y: Tensor) -> dict[str, float]:
+    low, high = prediction.interval(0.9)
+    losses = (prediction.mean.double() - y).square().flatten()
+    return {
+        "nll_position": marginal_nll(prediction, y),
+        "width90": float((high - low).double().mean()),
+        "interval_score90": float(interval_score(low, high, y, 0.9).mean()),
+        "coverage_gap": coverage_gap(prediction, y),
+        "quantile_gap": quantile_gap(prediction, y),
+        "ause": ause(losses, prediction.total.double().flatten(), root=True),
+        **{part: float(per_datum(getattr(prediction, part)).mean()) for part in ("total", "aleatoric", "epistemic")},
+    }

@@ -1,0 +1,162 @@
+"""What of a prediction is scored: the observed positions, in a row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posterity.errors import Error
+
+NOT_OBSERVED = -100
+"""The label that `Categorical` gives to what is not observed; it counts in no score."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The observed positions of a classification: one per datum, or one per pixel, token or label."""
+
+    probs: Tensor
+    """[positions, classes]"""
+    y: Tensor
+    """[positions], class indices"""
+    datum: Tensor
+    """[positions], which row of the prediction each belongs to"""
+    total: Tensor
+    """[positions], entropy of the mean probabilities"""
+    aleatoric: Tensor
+    """[positions], mean entropy over draws"""
+    epistemic: Tensor
+    """[positions], their difference"""
+
+    @property
+    def wrong(self) -> Tensor:
+        """[positions], 1 where the likeliest class is not the true one, else 0; float64."""
+        return (self.probs.argmax(dim=1) != self.y).double()
+
+
+def is_regression(prediction: Any) -> bool:
+    """Whether a prediction is of numbers (it has draws of means and variances) rather than of classes."""
+    return hasattr(prediction, "variances")
+
+
+def class_count(prediction: Any) -> int:
+    """How many classes a prediction is of; two for yes and no."""
+    return int(prediction.probs.shape[1]) if prediction.probs.dim() == prediction.aleatoric.dim() + 1 else 2
+
+
+def confidence_of(prediction: Any) -> Tensor:
+    """The probability of the likeliest class, [batch, ...], float64."""
+    probs: Tensor = prediction.probs
+    if probs.dim() == prediction.aleatoric.dim() + 1:
+        return probs.amax(dim=1).double()
+    return torch.maximum(probs, 1 - probs).double()
+
+
+def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities [batch, classes, ...] and class indices [batch, ...] that fit them.
+
+    A yes-or-no prediction, whose probabilities have the shape of its targets, becomes one of two classes.
+    Where targets carry the label of what is not observed, what is observed is returned, as
+    [positions, classes] and [positions].
+    """
+    probs = prediction.probs
+    if not _has_class_axis(probs, y):
+        probs = _reshape(probs, y)
+        probs = torch.stack([1 - probs, probs], dim=1)
+    return _seen(prediction, probs, y.long())
+
+
+def class_log_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities [positions, classes], class indices [positions] and each position's datum [positions]."""
+    if _has_class_axis(prediction.probs, y):
+        log_probs = prediction.log_probs
+    else:
+        logits = _reshape(prediction.logits, y)
+        log_probs = F.logsigmoid(torch.stack([-logits, logits], dim=1))
+    log_probs, classes = _seen(prediction, log_probs, y.long())
+    return *_flat(log_probs, classes), _datum(y)[_mask(prediction, y)]
+
+
+def observed(prediction: Any, y: Tensor) -> Observed:
+    """The observed positions of a classification and the uncertainty of each.
+
+    Args:
+        prediction: of classes, or of yes and no
+        y: [batch, ...], class indices; positions that carry the prediction's `ignore` label are left out
+    """
+    y = targets(prediction, y)
+    if is_regression(prediction):
+        raise Error("This needs a prediction of classes; the one given is of real numbers.")
+    probs, classes = _flat(*class_probabilities(prediction, y))
+    seen = _mask(prediction, y)
+    if not len(classes):
+        raise Error("There is nothing to score: every target carries the label of what is not observed.")
+    total, aleatoric, epistemic = (
+        _reshape(getattr(prediction, part), y)[seen].double() for part in ("total", "aleatoric", "epistemic")
+    )
+    return Observed(probs, classes, _datum(y)[seen], total, aleatoric, epistemic)
+
+
+def targets(prediction: Any, y: Any) -> Tensor:
+    """The true answers as a tensor with as many rows as the prediction, on the device of the prediction."""
+    y = torch.as_tensor(y, device=prediction.aleatoric.device)
+    if len(y) != len(prediction):
+        raise Error(f"There are {len(prediction)} predictions but {len(y)} targets.")
+    if not len(y):
+        raise Error("There is nothing to score: the data are empty.")
+    return y.reshape(prediction.mean.shape) if is_regression(prediction) and _fits(prediction.mean, y) else y
+
+
+def per_datum(values: Tensor) -> Tensor:
+    """[batch, ...] to [batch], averaging what one datum holds."""
+    return values.double().reshape(len(values), -1).mean(dim=1)
+
+
+def _has_class_axis(probs: Tensor, y: Tensor) -> bool:
+    return probs.dim() == y.dim() + 1 and probs.shape[1] > 1
+
+
+def _fits(values: Tensor, y: Tensor) -> bool:
+    if values.numel() != y.numel():
+        raise Error(f"Targets of shape {tuple(y.shape)} do not fit a prediction of shape {tuple(values.shape)}.")
+    return True
+
+
+def _reshape(values: Tensor, y: Tensor) -> Tensor:
+    return values.reshape(y.shape) if _fits(values, y) else values
+
+
+def _mask(prediction: Any, y: Tensor) -> Tensor:
+    return y != getattr(prediction, "ignore", NOT_OBSERVED)
+
+
+def _datum(y: Tensor) -> Tensor:
+    return torch.arange(len(y), device=y.device).view(-1, *(1,) * (y.dim() - 1)).expand(y.shape)
+
+
+def _flat(values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch, classes, ...] and [batch, ...] to [positions, classes] and [positions]."""
+    return (
+        (values.movedim(1, -1).reshape(-1, values.shape[1]), classes.flatten())
+        if values.dim() > 2
+        else (values, classes)
+    )
+
+
+def _seen(prediction: Any, values: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    if values.shape[:1] + values.shape[2:] != classes.shape:
+        raise Error(
+            f"Targets of shape {tuple(classes.shape)} do not fit a prediction of shape {tuple(values.shape)}: "
+            "[batch, ...] and [batch, classes, ...] are needed."
+        )
+    seen = _mask(prediction, classes)
+    if not bool(seen.all()):
+        values, classes = values.movedim(1, -1)[seen], classes[seen]
+    if classes.numel() and (classes.min() < 0 or classes.max() >= values.shape[1]):
+        raise Error(
+            f"The targets hold classes from {int(classes.min())} to {int(classes.max())}, "
+            f"but the prediction knows {values.shape[1]} classes, numbered from 0."
+        )
+    return values, classes

@@ -1,0 +1,150 @@
+"""Temperature: one number that makes a classification as sure as it should be, and the score that is left then."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posterity.errors import Error
+from posterity.evaluation.positions import class_log_probabilities, is_regression, targets
+from posterity.prediction import BernoulliPrediction, CategoricalPrediction
+
+LIMITS = (1e-2, 1e2)
+"""Between these a temperature is sought: answers that are all right would have it zero, useless ones infinite."""
+STEPS = 100
+TOLERANCE = 1e-9
+"""Of log T."""
+CHUNK = 2**20
+"""How many log-probabilities are made double at once."""
+
+
+def temperature(prediction: Any, y: Tensor) -> float:
+    """The T that minimises the NLL of softmax(log p̄ / T), with p̄ the mean predictive probabilities.
+
+    With b = 1/T the NLL is (1/n) Σ_i [log Σ_c exp(b z_ic) − b z_i,y_i], which is convex in b (Guo et al., 2017). Its
+    derivative is brought to zero by Newton's steps in log b, and by halving where one would leave the bracket. T is
+    held within `LIMITS`. Fit it on data that neither trained the network nor score it (see `calibrated_nll`).
+
+    Args:
+        prediction: of classes, or of yes and no
+        y: [batch, ...], class indices; what is not observed counts for nothing
+    """
+    z, truth, _ = _logits(prediction, y)
+    return _fit(z, truth)
+
+
+def scaled(prediction: Any, temperature: float) -> Any:
+    """The prediction with log-probabilities divided by a temperature and normalised again.
+
+    The parts of its uncertainty keep their shares of the total: without the draws there is nothing to split it by.
+
+    Args:
+        prediction: of classes, or of yes and no
+        temperature: above 0; more than 1 makes it less sure
+    """
+    if is_regression(prediction):
+        raise Error("A temperature scales a prediction of classes; this one is of real numbers.")
+    if not 0 < temperature < math.inf:
+        raise Error(f"A temperature is a positive number; got {temperature}.")
+    share = torch.where(prediction.total > 0, prediction.aleatoric / prediction.total, 1.0)
+    none = torch.zeros_like(prediction.aleatoric)
+    if isinstance(prediction, BernoulliPrediction):
+        logits = prediction.logits / temperature
+        probs = logits.sigmoid()
+        return BernoulliPrediction(probs, share * BernoulliPrediction(probs, none).total, logits)
+    log_probs = torch.log_softmax(_finite(prediction.log_probs) / temperature, dim=1)
+    total = CategoricalPrediction(log_probs, none).total
+    return CategoricalPrediction(log_probs, share * total, prediction.ignore)
+
+
+def calibrated_nll(
+    prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = None, *, splits: int = 5, seed: int = 0
+) -> float:
+    """NLL per observed position after temperature scaling: how good predictions are apart from how sure they are.
+
+    Without held-out data it is cross-validated on the data themselves: the temperature is fitted on one half and the
+    score taken on the other, both ways, for several random halvings (Ashukha et al., 2020).
+
+    Args:
+        prediction: of the test data
+        y: [batch, ...], their classes
+        held_out: a prediction of other data and their classes, to fit the temperature on
+        splits: how many random halvings, where there are no held-out data
+        seed: of the halvings
+    """
+    z, truth, datum = _logits(prediction, y)
+    if held_out is not None:
+        return _nll(z, truth, temperature(*held_out))
+    if len(prediction) < 2 or splits < 1:
+        raise Error("To fit a temperature and score it takes two data and one split at least; or give held_out=.")
+    generator = torch.Generator().manual_seed(seed)
+    losses = []
+    for _ in range(splits):
+        order = torch.randperm(len(prediction), generator=generator).to(z.device)
+        first = (order < len(prediction) // 2)[datum]
+        for fit, rest in ((first, ~first), (~first, first)):
+            if not bool(fit.any()) or not bool(rest.any()):
+                raise Error("Too few targets are observed to fit a temperature on half of the data.")
+            losses.append(_nll(z[rest], truth[rest], _fit(z[fit], truth[fit])))
+    return sum(losses) / len(losses)
+
+
+def _logits(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Finite log-probabilities [positions, classes], classes [positions] and data [positions]."""
+    if is_regression(prediction):
+        raise Error("A temperature scales a prediction of classes; this one is of real numbers.")
+    z, truth, datum = class_log_probabilities(prediction, targets(prediction, y))
+    if not len(z):
+        raise Error("There is nothing to fit a temperature to: no target is observed.")
+    if bool(z.isnan().any()):
+        raise Error("The predicted probabilities are not numbers (NaN): did training diverge?")
+    return _finite(z), truth, datum
+
+
+def _finite(log_probs: Tensor) -> Tensor:
+    """Probabilities that were rounded to zero get the smallest number of their type instead."""
+    return log_probs.clamp_min(math.log(torch.finfo(log_probs.dtype).tiny)) if log_probs.isneginf().any() else log_probs
+
+
+def _fit(z: Tensor, truth: Tensor) -> float:
+    low, high = (math.log(limit) for limit in LIMITS)
+    least, most = low, high
+    at, ends = 0.0, set()
+    for _ in range(STEPS):
+        slope, curvature = _derivatives(z, truth, math.exp(-at))
+        if slope == 0 or (slope < 0 and at == least) or (slope > 0 and at == most):
+            break
+        low, high = (at, high) if slope > 0 else (low, at)
+        ends.add(at)
+        step = slope / (curvature * math.exp(-at)) if curvature > 0 else math.copysign(math.inf, slope)
+        new = min(max(at + step, low), high)
+        if new in ends:
+            new = (low + high) / 2
+        if abs(new - at) < TOLERANCE:
+            at = new
+            break
+        at = new
+    return math.exp(at)
+
+
+def _derivatives(z: Tensor, truth: Tensor, b: float) -> tuple[float, float]:
+    """First and second derivative of the NLL by b: mean of E_b[z] − z_y, and of Var_b[z]."""
+    slope = curvature = 0.0
+    rows = max(1, CHUNK // z.shape[1])
+    for part, y in zip(z.split(rows), truth.split(rows), strict=True):
+        part = part.double()
+        weights = torch.softmax(b * part, dim=1)
+        mean = (weights * part).sum(dim=1)
+        slope += float((mean - part.gather(1, y[:, None]).squeeze(1)).sum())
+        curvature += float((weights * (part - mean[:, None]).square()).sum())
+    return slope / len(z), curvature / len(z)
+
+
+def _nll(z: Tensor, truth: Tensor, temperature: float) -> float:
+    total = 0.0
+    rows = max(1, CHUNK // z.shape[1])
+    for part, y in zip(z.split(rows), truth.split(rows), strict=True):
+        part = part.double() / temperature
+        total += float((part.logsumexp(dim=1) - part.gather(1, y[:, None]).squeeze(1)).sum())
+    return total / len(z)
