@@ -79,6 +79,22 @@ def test_the_nearest_neighbour_estimate_is_what_it_is_known_to_be(std):
     assert abs(float(values.mean()) - expected) < 4 * float(values.std()) / math.sqrt(40) + 0.1 * math.sqrt(d / 2)
 
 
+def test_the_nearest_neighbour_estimate_by_hand():
+    draws, prior = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[0.5], [10.0]])
+    expected = (math.log(0.5) + math.log(0.5) + math.log(2.5 / 2)) / 3 + math.log(2 / 2)
+    torch.testing.assert_close(nearest_neighbour_kl(draws, prior), torch.tensor(expected))
+    twice = torch.cat([draws, draws], 1)  # distances grow by √2 alike, the dimension counts twice
+    torch.testing.assert_close(nearest_neighbour_kl(twice, torch.cat([prior, prior], 1)), torch.tensor(2 * expected))
+
+
+def test_a_small_positive_estimate_is_no_reason_to_warn():
+    posterior = BayesByHypernet(seeded(mlp), divergence="nearest", seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = posterior._nearest(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[2.2], [10.0]]))
+    assert 0 < float(value) < 1
+
+
 def test_a_negative_estimate_is_warned_of_once():
     posterior = BayesByHypernet(
         seeded(mlp), divergence="nearest", centre=False, spread=3.0, prior_std=0.1, noise=32, seed=0

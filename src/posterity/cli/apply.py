@@ -81,7 +81,7 @@ def evaluate(
                 f"{posterior.preprocessing.target!r} in every row. Without targets, use  posterity predict."
             )
         prediction, y = judged(posterior, x, y, posterior.preprocessing, samples, seed)
-        scores = evaluation.score(prediction, y)
+        scores = evaluation.scorecard(prediction, y)
     task = "regression" if evaluation.is_regression(prediction) else "classification"
     name = {cls: name for name, cls in posterity.methods().items()}[type(posterior)]
     output.scores(Comparison(data, task, {name: scores}))

@@ -63,7 +63,7 @@ class Output:
 
     def scores(self, comparison: Comparison) -> None:
         """The table of a comparison with the best values bold, and what it means."""
-        names = comparison.scores()
+        names = comparison.scores(short=True)
         best = {score: comparison.best(score) for score in names}
         rows: list[list[str | Text]] = [
             [

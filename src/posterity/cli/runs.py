@@ -120,7 +120,7 @@ def execute(
     if not bool(torch.isfinite(prediction.total).all()):
         raise Error(f"{method} predicts numbers that are not finite: lower the learning rate with --lr.")
     summary = evaluation.summarise(prediction, y, outside)
-    scores = evaluation.score(prediction, y) | {
+    scores = evaluation.scorecard(prediction, y) | {
         "train_seconds": history.seconds,
         "predict_seconds": seconds,
         "epistemic_inside": summary["uncertainty"]["epistemic"],
@@ -128,6 +128,8 @@ def execute(
     if outside is not None:
         scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
         scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
+        found = evaluation.detect(prediction, outside)["epistemic"]
+        scores |= {"aupr_outside": found.aupr, "fpr95_outside": found.fpr95}
     return posterior, {"scores": scores, "summary": summary}
 
 

@@ -15,6 +15,8 @@ class Score:
     goal: float | None = -math.inf
     """The value to be near: −∞ for the lower the better, ∞ for the higher; None where there is no best."""
     percent: bool = False
+    detail: bool = False
+    """Whether a short table leaves it out."""
 
     def text(self, value: float | None) -> str:
         """The value as a reader wants it; a dash where there is none."""
@@ -37,6 +39,15 @@ SCORES = {
     "ece": Score("ECE", "how far stated confidence is from the share that is right", percent=True),
     "coverage90": Score(
         "coverage 90 %", "how often the 90 % interval holds the truth: 90 % is right", goal=0.9, percent=True
+    ),
+    "nll_calibrated": Score(
+        "NLL, calibrated", "surprise once confidence is rescaled: what is left of the NLL after that", detail=True
+    ),
+    "aurc": Score(
+        "AURC", "errors among the answers kept, over all shares kept: lower ranks errors better", detail=True
+    ),
+    "interval_score90": Score(
+        "interval score", "width of the 90 % interval, and a fine for every truth outside it", detail=True
     ),
     "auroc_outside": Score(
         "AUROC outside",
@@ -72,9 +83,10 @@ class Comparison:
     images: Any = None
     """[batch, channels, height, width], the test inputs where they are images."""
 
-    def scores(self) -> list[str]:
-        """The names of the scores that any method has, in the order of the table."""
-        return [name for name in SCORES if any(name in values for values in self.methods.values())]
+    def scores(self, short: bool = False) -> list[str]:
+        """The names of the scores that any method has, in the order of the table; a short one has the main ones."""
+        shown = (name for name, score in SCORES.items() if not (short and score.detail))
+        return [name for name in shown if any(name in values for values in self.methods.values())]
 
     def value(self, method: str, score: str) -> float | None:
         """One method's mean of a score; None where it is missing or not a number."""
