@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> ModuleType:
     """Load what is not needed at once when it is first used."""
-    if name in ("datasets", "diagnostics", "evaluation", "report"):
+    if name in ("datasets", "diagnostics", "evaluation", "plots", "report"):
         return importlib.import_module(f"posterity.{name}")
     raise AttributeError(f"module 'posterity' has no attribute {name!r}")
 

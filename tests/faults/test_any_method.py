@@ -200,6 +200,7 @@ OTHER = {
     "estimator": "weights",
     "hidden": (8, 8),
     "kl": "monte_carlo",
+    "noise_std": 0.02,
     "layers": "0",
     "layout": "single",
     "noise": "output",
