@@ -60,6 +60,20 @@ def test_the_papers_recipe_is_its_own():
     }  # fmt: skip
 
 
+def test_the_papers_table_of_rates_and_spreads():
+    table = {
+        "vgg16-cifar10": (0.75, 0.3, 0.05, 5e-4, 1.2),
+        "vgg16-cifar100": (0.75, 0.3, 0.05, 3e-4, 1.6),
+        "wrn28x10-cifar10": (0.5, 0.1, 0.1, 5e-4, 2.4),
+        "wrn28x10-cifar100": (0.5, 0.1, 0.1, 5e-4, 4.8),
+    }
+    for name, (init_std, prior_std, lr, decay, rate) in table.items():
+        recipe = posterity.IBNN.recipe(name, components=2)
+        assert (recipe["posterior"]["init_std"], recipe["posterior"]["prior_std"]) == (init_std, prior_std)
+        found = tuple(recipe["fit"][key] for key in ("lr", "weight_decay", "lr_posterior"))
+        assert found == (lr, decay, rate / 2)
+
+
 def test_livi_has_noise_beside_its_variables_where_they_do_not_reach_every_weight():
     assert posterity.LIVI(seeded(mlp), seed=0).config()["noise_std"] == 0.05
     assert posterity.LIVI(seeded(mlp), noise_size=32, seed=0).config()["noise_std"] == 0.001

@@ -216,3 +216,29 @@ def test_it_finds_a_correlated_posterior_and_its_bound_is_close_to_the_evidence(
     with torch.no_grad():
         bound = -200 * float(posterior.loss(*data, size=200, generator=generator(3)))
     assert scenario.log_evidence - 0.15 < bound < scenario.log_evidence + 0.02
+
+
+def test_the_papers_r_by_hand():
+    """b₁·t and exp(−b₂·t) with t = mean_j tanh(Σ_i c_i W_ij), one number for each layer and draw."""
+    network = seeded(lambda: nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(12, 2))).double()
+    posterior = MNF(network, r="paper", init_std=0.3, seed=0).double()
+    drawn, u = posterior.sample(4, generator()), torch.randn(4, 15, generator=generator(1), dtype=torch.float64)
+    v, log_det = posterior.auxiliary_flows[0](u)
+    weights = posterior.weights.split(drawn)
+    b1, b2, c = posterior.auxiliary
+    for n in range(4):
+        dense = torch.tanh(weights["2.weight"][n] @ c[:12]).mean()
+        filters = torch.tanh((weights["0.weight"][n].flatten(1) * c[12:].unsqueeze(1)).sum(0)).mean()
+        seen = torch.cat([dense.expand(12), filters.expand(3)])
+        normal = torch.distributions.Normal(b1 * seen, torch.exp(-0.5 * b2 * seen))
+        torch.testing.assert_close(posterior._paper(u, drawn)[n], normal.log_prob(v[n]).sum() + log_det[n])
+
+
+def test_the_log_determinants_of_all_groups_of_flows_count():
+    network = nn.Sequential(nn.Linear(40, 1), *(nn.Linear(1, 1) for _ in range(5)))
+    posterior = MNF(seeded(lambda: network), seed=0)
+    assert len(posterior.parts) > 1
+    u = torch.randn(3, 45, generator=generator())
+    parts = u.split([sum(part) for part in posterior.parts], 1)
+    expected = sum(flow(part)[1] for flow, part in zip(posterior.flows, parts, strict=True))
+    torch.testing.assert_close(posterior._through(posterior.flows, u)[1], expected)
