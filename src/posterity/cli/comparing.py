@@ -66,8 +66,8 @@ def demo(
     output.say(f"The whole report: {study.report}")
     output.say()
     output.say("Next, on a table of your own:  posterity compare my.csv --target COLUMN")
-    model = next(reversed(result["methods"]))
-    output.say(f"Predictions of a trained model:  posterity predict demo/models/{model} digits --out predictions.csv")
+    model = min(result["methods"], key=lambda name: result["methods"][name]["nll"])
+    output.say(f"Predictions of the best model:  posterity predict demo/models/{model} digits --out predictions.csv")
     output.finish(result)
     study.raise_failures()
 
