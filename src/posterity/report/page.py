@@ -1,5 +1,7 @@
 """The report: one HTML file that needs nothing from outside itself."""
 
+import base64
+import hashlib
 import os
 from collections.abc import Mapping
 from html import escape
@@ -39,6 +41,10 @@ th,td{{padding:.42rem .55rem;font-size:.95rem;text-align:right;white-space:nowra
 border-bottom:1px solid var(--faint)}}
 th:first-child,td:first-child{{text-align:left}}
 thead th{{color:var(--soft);font-weight:600;font-size:.88rem}}
+thead button{{all:unset;cursor:pointer;border-radius:4px}}
+thead button:focus-visible{{outline:2px solid currentColor;outline-offset:2px}}
+thead th[aria-sort] button::after{{content:" ▲";font-size:.8em}}
+thead th[aria-sort=descending] button::after{{content:" ▼"}}
 tbody th{{font-weight:600}}
 tbody tr:last-child>*{{border-bottom:0}}
 small{{font-size:.8em;font-weight:400;color:var(--soft)}}
@@ -60,19 +66,38 @@ code{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size
 """
 
 
+SCRIPT = """
+for (const button of document.querySelectorAll("thead button")) button.addEventListener("click", () => {
+  const head = button.closest("th"), body = button.closest("table").tBodies[0], place = head.cellIndex;
+  const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+  const value = row => row.cells[place].dataset.value;
+  const rows = [...body.rows].sort((a, b) => {
+    const x = value(a), y = value(b);
+    if (x === "" || y === "") return (x === "") - (y === "");
+    return sign * (place ? x - y : x.localeCompare(y));
+  });
+  body.append(...rows);
+});
+"""
+"""Sorts the table by the column whose heading is pressed; the only script that the page lets run."""
+
+
 def page(comparison: Comparison) -> str:
     """The whole page as HTML. Whatever came from a user or a file is escaped."""
     title = escape(comparison.title)
     sections = [section for make in SECTIONS if (section := make(comparison)) is not None]
     data = " · ".join(f"{escape(str(key))}: {escape(str(value))}" for key, value in comparison.data.items())
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in verdict(comparison))
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'">
 <title>{title} – posterity</title>
 <style>{STYLE}</style>
 </head>
@@ -86,6 +111,7 @@ def page(comparison: Comparison) -> str:
 {"".join(_figures(section, index) for index, section in enumerate(sections))}
 {_facts(comparison.facts)}
 </main>
+<script>{SCRIPT}</script>
 </body>
 </html>
 """
@@ -105,14 +131,17 @@ def _table(comparison: Comparison) -> str:
     scores = comparison.scores()
     best = {score: comparison.best(score) for score in scores}
     head = "".join(
-        f'<th scope="col" title="{escape(SCORES[score].meaning)}">{escape(SCORES[score].label)}</th>'
+        f'<th scope="col" title="{escape(SCORES[score].meaning)}">{_button(SCORES[score].label)}</th>'
         for score in scores
     )
     rows = []
     for index, name in enumerate(comparison.methods):
-        cells = "".join(_cell(comparison.written(name, score), name in best[score]) for score in scores)
+        cells = "".join(
+            _cell(comparison.written(name, score), comparison.value(name, score), name in best[score])
+            for score in scores
+        )
         swatch = f'<span class="swatch" style="background:var(--series-{index % len(SERIES)})"></span>'
-        rows.append(f'<tr><th scope="row">{swatch}{escape(name)}</th>{cells}</tr>')
+        rows.append(f'<tr><th scope="row" data-value="{escape(name)}">{swatch}{escape(name)}</th>{cells}</tr>')
     count = "1 seed" if comparison.seeds == 1 else f"means over {comparison.seeds} seeds ± standard errors"
     marks = " ★ marks the best of a column." if any(best.values()) else ""
     meanings = "".join(
@@ -120,17 +149,23 @@ def _table(comparison: Comparison) -> str:
     )
     return (
         '<section><h2>Scores on the test data</h2><div class="scroll"><table>'
-        f'<thead><tr><th scope="col">method</th>{head}</tr></thead>'
+        f'<thead><tr><th scope="col">{_button("method")}</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="note">{escape(count[:1].upper() + count[1:])}.{marks}</p>'
         f'<dl class="note">{meanings}</dl></section>'
     )
 
 
-def _cell(text: str, best: bool) -> str:
+def _cell(text: str, number: float | None, best: bool) -> str:
     value, _, spread = text.partition(" ± ")
     shown = escape(value) + (f" <small>± {escape(spread)}</small>" if spread else "")
-    return f'<td class="best">★ {shown}</td>' if best else f"<td>{shown}</td>"
+    order = f'data-value="{"" if number is None else repr(float(number))}"'
+    return f'<td class="best" {order}>★ {shown}</td>' if best else f"<td {order}>{shown}</td>"
+
+
+def _button(label: str) -> str:
+    """A heading that sorts its column when it is pressed."""
+    return f'<button type="button">{escape(label)}</button>'
 
 
 def _figures(section: Section, index: int) -> str:
