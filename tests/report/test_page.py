@@ -241,3 +241,19 @@ def test_drawing_leaves_matplotlib_as_it_was():
     before = dict(matplotlib.rcParams)
     report.page(classification())
     assert dict(matplotlib.rcParams) == before
+
+
+def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_trust_it():
+    scores = {"nll": 0.5, "error": 0.1, "ece": 0.2, "auroc_outside": 0.6, "train_seconds": 10.0}
+    comparison = Comparison(
+        "t", "classification", {"map": scores, "ibnn": scores | {"nll": 0.4, "train_seconds": 25.0}}
+    )
+    text = report.page(comparison)
+    assert "models/ibnn" in text
+    assert "ibnn takes 2.5 times as long to train as map." in text
+    assert "do not take it as a rate" in text
+    assert "does not reliably notice" in text
+    fine = scores | {"ece": 0.01, "auroc_outside": 0.95}
+    text = report.page(Comparison("t", "classification", {"map": scores, "ibnn": fine | {"nll": 0.4}}))
+    assert "do not take it as a rate" not in text
+    assert "does not reliably notice" not in text

@@ -61,6 +61,7 @@ dl{{display:grid;max-width:60rem;margin:0;font-size:.95rem;
 grid-template-columns:minmax(6rem,auto) 1fr;gap:.3rem 1.2rem}}
 dt{{color:var(--soft)}}
 dd{{margin:0}}
+pre{{margin:0;overflow-x:auto}}
 code{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.92em}}
 @media print{{section{{break-inside:avoid}}}}
 """
@@ -109,6 +110,7 @@ def page(comparison: Comparison) -> str:
 <section class="verdict"><h2>In short</h2>{sentences or "<p>There are no scores to show.</p>"}</section>
 {_table(comparison)}
 {"".join(_figures(section, index) for index, section in enumerate(sections))}
+{_use(comparison)}
 {_facts(comparison.facts)}
 </main>
 <script>{SCRIPT}</script>
@@ -177,6 +179,20 @@ def _figures(section: Section, index: int) -> str:
         f'<figure role="group" aria-label="{escape(section.title)}"><div class="panels{size}">{panels}</div>'
         f"<figcaption>{escape(section.words)}</figcaption></figure></section>"
     )
+
+
+def _use(comparison: Comparison) -> str:
+    """How to load the model with the lowest NLL; it lies beside the page."""
+    scored = {name: value for name in comparison.methods if (value := comparison.value(name, "nll")) is not None}
+    if not scored:
+        return ""
+    lines = (
+        "import posterity",
+        f'posterior = posterity.load("models/{min(scored, key=scored.__getitem__)}")',
+        'x, _ = posterity.datasets.read_inputs("new.csv", posterior.preprocessing)  # a table, an image or a folder',
+        "prediction = posterity.predict(posterior, x)  # .epistemic is high where it guesses",
+    )
+    return f"<section><h2>Use the best model</h2><pre><code>{escape(chr(10).join(lines))}</code></pre></section>"
 
 
 def _facts(facts: Mapping[str, Any]) -> str:

@@ -28,6 +28,33 @@ def verdict(comparison: Comparison) -> list[str]:
         )
     if sentences and _too_close(comparison):
         sentences.append("The best two differ by less than their standard errors in NLL: take them as equal.")
+    if by_nll is not None:
+        sentences += _price(comparison, by_nll) + _caution(comparison, by_nll)
+    return sentences
+
+
+def _price(comparison: Comparison, name: str) -> list[str]:
+    """What a method costs beside the plain network."""
+    own, plain = (
+        comparison.value(method, "train_seconds") if method in comparison.methods else None for method in (name, "map")
+    )
+    if name == "map" or own is None or not plain:
+        return []
+    return [f"{name} takes {own / plain:.1f} times as long to train as map."]
+
+
+def _caution(comparison: Comparison, name: str) -> list[str]:
+    """When not to trust even the best."""
+    sentences = []
+    off, covered = comparison.value(name, "ece"), comparison.value(name, "coverage90")
+    if off is not None and off > 0.05:
+        sentences.append(f"Its confidence is still off by {comparison.written(name, 'ece')}: do not take it as a rate.")
+    if covered is not None and covered < 0.85:
+        held = comparison.written(name, "coverage90")
+        sentences.append(f"Its 90 % intervals hold only {held} of the truths: they are too narrow.")
+    noticed = comparison.value(name, "auroc_outside")
+    if noticed is not None and noticed < 0.8:
+        sentences.append(f"It does not reliably notice {comparison.outside}: do not rely on it there.")
     return sentences
 
 
