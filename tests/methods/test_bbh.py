@@ -158,6 +158,13 @@ def test_without_noise_it_is_a_point():
     assert bool(((posterior.sample(1)[0] - problem.mean).abs() < 0.2 * std).all())
 
 
+def test_the_divergence_of_a_point_is_its_surprise_under_the_prior():
+    posterior = BayesByHypernet(seeded(mlp), noise=0, jitter=0.0, prior_std=0.7, seed=0)
+    point = posterior.sample(1)[0].detach()
+    expected = -torch.distributions.Normal(0.0, 0.7).log_prob(point).sum()
+    torch.testing.assert_close(posterior.divergence().detach(), expected)
+
+
 def test_the_known_posterior_of_a_linear_regression():
     problem = scenarios.correlated_regression()
     posterior = BayesByHypernet(problem.network(), samples=16, prior_std=problem.prior_std, seed=0)

@@ -186,10 +186,11 @@ def _use(comparison: Comparison) -> str:
     scored = {name: value for name in comparison.methods if (value := comparison.value(name, "nll")) is not None}
     if not scored:
         return ""
+    new = "new.csv" if comparison.images is None else "new_images/"
     lines = (
         "import posterity",
         f'posterior = posterity.load("models/{min(scored, key=scored.__getitem__)}")',
-        'x, _ = posterity.datasets.read_inputs("new.csv", posterior.preprocessing)  # a table, an image or a folder',
+        f'x, _ = posterity.datasets.read_inputs("{new}", posterior.preprocessing)',
         "prediction = posterity.predict(posterior, x)  # .epistemic is high where it guesses",
     )
     return f"<section><h2>Use the best model</h2><pre><code>{escape(chr(10).join(lines))}</code></pre></section>"
