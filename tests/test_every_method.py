@@ -349,3 +349,11 @@ def test_recurrent_networks_are_looped(method):
     posterior, x = method(seeded(Recurrent), seed=0), torch.randn(4, 6, 3)
     assert posterior.draw(3)(x).shape == (3, 4, 2)
     posterior.loss(x, torch.tensor([0, 1, 0, 1]), size=10).backward()
+
+
+def test_mixed_precision_leaves_the_divergence_as_it_is(posterior):
+    """A sum over all weights, or a determinant, in half precision would lose its digits."""
+    expected = posterior.divergence(generator())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = posterior.divergence(generator())
+    torch.testing.assert_close(found.float(), expected.float(), rtol=1e-4, atol=1e-4)

@@ -30,7 +30,7 @@ class History(list[dict[str, float]]):
 
     def plot(self) -> Any:
         """A matplotlib figure of the two terms of the loss and the schedules."""
-        figure = require("matplotlib.figure").Figure(figsize=(8, 3), layout="constrained")
+        figure = require("matplotlib.figure").Figure(figsize=(8.6, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         epochs = self.column("epoch")
         left.plot(epochs, self.column("nll"), label="training")

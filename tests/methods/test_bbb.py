@@ -337,3 +337,10 @@ def test_wrong_options_are_named():
     ):
         with pytest.raises(posterity.Error, match=match):
             BayesByBackprop(mlp(), **options)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.inf, math.nan])
+def test_every_number_of_a_prior_must_be_positive(wrong):
+    tensors = len(list(mlp().parameters()))
+    with pytest.raises(posterity.Error, match="prior_std must be a positive number"):
+        BayesByBackprop(mlp(), prior_std=[wrong, *[1.0] * (tensors - 1)])

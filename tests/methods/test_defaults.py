@@ -49,6 +49,7 @@ def test_a_methods_defaults_are_those_that_were_confirmed(name):
 
 
 def test_the_papers_recipe_is_its_own():
+    assert posterity.IBNN.recipe("vgg16-cifar10")["posterior"]["components"] == 16
     recipe = posterity.IBNN.recipe("vgg16-cifar10", components=4)
     assert recipe["posterior"] == {
         "components": 4, "samples": 2, "prior_std": 0.3, "init_std": 0.75, "init_noise": 0.05, "kl": "mixture_mean",
