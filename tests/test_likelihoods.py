@@ -129,3 +129,8 @@ def test_sample_weights_multiply_their_datum():
     weight = torch.rand(B)
     expected = (F.cross_entropy(network(x), y, reduction="none") * weight).mean()
     torch.testing.assert_close(posterior.loss(x, y, size=B, weight=weight), expected)
+
+
+def test_one_label_that_is_neither_yes_nor_no_is_refused():
+    with pytest.raises(posterity.Error, match="0 and 1"):
+        posterity.Bernoulli().log_prob(torch.zeros(1, 3, 1), torch.tensor([[0.0], [1.0], [2.0]]))

@@ -48,7 +48,7 @@ def test_a_methods_defaults_are_those_that_were_confirmed(name):
     assert posterior.draws == DRAWS.get(name, 100)
 
 
-def test_the_papers_recipe_is_its_own():
+def test_the_papers_recipe_of_ibnn_is_its_own():
     assert posterity.IBNN.recipe("vgg16-cifar10")["posterior"]["components"] == 16
     recipe = posterity.IBNN.recipe("vgg16-cifar10", components=4)
     assert recipe["posterior"] == {
@@ -61,7 +61,7 @@ def test_the_papers_recipe_is_its_own():
     }  # fmt: skip
 
 
-def test_the_papers_table_of_rates_and_spreads():
+def test_the_papers_table_of_ibnn_has_its_rates_and_spreads():
     table = {
         "vgg16-cifar10": (0.75, 0.3, 0.05, 5e-4, 1.2),
         "vgg16-cifar100": (0.75, 0.3, 0.05, 3e-4, 1.6),
