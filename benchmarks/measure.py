@@ -56,7 +56,12 @@ def report(title: str, table: dict[str, dict[str, float]], path: str | None = No
         print(f"  {name:<28} {row['ratio']:6.2f}  ({row['low']:.2f}–{row['high']:.2f})   {row['ms']:8.2f} ms")
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        content = {"title": title, "command": " ".join([f"python -m benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]), "results": table, "machine": machine()}
+        content = {
+            "title": title,
+            "command": " ".join([f"python -m benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+            "results": table,
+            "machine": machine(),
+        }
         Path(path).write_text(json.dumps(content, indent=1))
 
 
