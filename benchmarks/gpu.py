@@ -69,8 +69,8 @@ def lines(content: dict[str, Any]) -> list[str]:
         "## A training step on a GPU, over MAP's",
         "",
         f"LeNet (20-50-500), {ROWS} rows, every method by the same `fit` with its defaults: milliseconds a step, and the",
-        "ratio to MAP's in the same mode. *graph* is `fit(graph=True)`, *compiled* is `fit(graph=True, compile=True)`. The",
-        "last column is the time of 100 draws on 10,000 images.",
+        "ratio to MAP's in the same mode: " + ", ".join(f"*{mode}* is `fit({_words(mode)})`" for mode in results) + ".",
+        "The last column is the time of 100 draws on 10,000 images.",
         "",
         f"| | {' | '.join(f'{mode}, ms | ratio' for mode in results)} | 100 draws, s |",
         "|---|" + "---|" * (2 * len(results) + 1),
@@ -80,6 +80,10 @@ def lines(content: dict[str, Any]) -> list[str]:
         draws = min(rows[name]["predict"] for rows in results.values())
         table.append(f"| {name} | {' | '.join(cells)} | {draws:.2f} |")
     return [*table, "", ", ".join(f"{key} {value}" for key, value in machine.items()) + "."]
+
+
+def _words(mode: str) -> str:
+    return ", ".join(f"{name}={value}" for name, value in MODES[mode].items())
 
 
 def main() -> None:

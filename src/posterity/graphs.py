@@ -97,7 +97,7 @@ def _shapes(batch: Batch | None) -> list[Any]:
 
 def _shape(part: Any) -> Any:
     if isinstance(part, Tensor):
-        return tuple(part.shape), part.dtype
+        return (tuple(part.shape), part.dtype) if part.dim() else id(part)  # a number alone is not copied
     if isinstance(part, dict):
         return {key: _shape(value) for key, value in part.items()}
     return tuple(map(_shape, part)) if isinstance(part, tuple) else part

@@ -61,10 +61,10 @@ class Categorical(Likelihood):
                 )
         if self.weight is not None and len(self.weight) != classes:
             raise Error(f"weight holds {len(self.weight)} numbers, but the network's output has {classes} classes.")
-        weight = None if self.weight is None else self.weight.to(outputs.device, _wide(outputs).dtype)
+        weight = None if self.weight is None else self.weight.to(outputs.device, wide(outputs).dtype)
         target = y.expand(outputs.shape[0], *y.shape).flatten(0, 1)
         losses = F.cross_entropy(
-            _wide(outputs).flatten(0, 1), target, weight, ignore_index=self.ignore, reduction="none"
+            wide(outputs).flatten(0, 1), target, weight, ignore_index=self.ignore, reduction="none"
         )
         return -_per_datum(losses.view(*outputs.shape[:2], *y.shape[1:]))
 
@@ -81,8 +81,8 @@ class Bernoulli(Likelihood):
         outputs = _aligned(outputs, y)
         if _can_look(y) and bool(((y < 0) | (y > 1)).any()):
             raise Error("Bernoulli needs y between 0 and 1; for more than two classes use Categorical().")
-        wide = _wide(outputs)
-        losses = F.binary_cross_entropy_with_logits(wide, y.to(wide.dtype).expand_as(wide), reduction="none")
+        logits = wide(outputs)
+        losses = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype).expand_as(logits), reduction="none")
         return -_per_datum(losses)
 
 
@@ -119,7 +119,7 @@ class Gaussian(Likelihood):
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of y, `[draws, batch, ...]` each."""
-        outputs = _wide(outputs)
+        outputs = wide(outputs)
         if not self.heteroscedastic:
             log_std = self.log_std.to(outputs)
             if log_std.dim() == 1 and outputs.dim() > 3:
@@ -175,9 +175,9 @@ def _mismatch(outputs: Tensor, y: Tensor, expected: str) -> Error:
     )
 
 
-def _wide(outputs: Tensor) -> Tensor:
-    """At least float32: a sum of logarithms in half precision loses its digits."""
-    return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+def wide(values: Tensor) -> Tensor:
+    """At least float32: a long sum in half precision loses its digits."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
 def _can_look(y: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,6 +94,10 @@ class WeightPosterior(Posterior):
         with torch.no_grad():
             weights = self.weights.split(self.sample(count(n, "n"), generator))
         return Functions(self.network, n, weights=weights, output=self.output)
+
+    def variational(self) -> Iterator[nn.Parameter]:
+        """All that is trained: the network itself is a template."""
+        return (p for name, p in self.named_parameters() if not name.startswith(("network.", "likelihood.")))
 
     def describe(self) -> Description:
         """Every parameter is drawn; buffers are not."""

@@ -128,8 +128,8 @@ def execute(
     if outside is not None:
         scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
         scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
-        found = evaluation.detect(prediction, outside)["epistemic"]
-        scores |= {"aupr_outside": found.aupr, "fpr95_outside": found.fpr95}
+        found = summary["outside"]["detection"]["epistemic"]
+        scores |= {"aupr_outside": found["aupr"], "fpr95_outside": found["fpr95"]}
     return posterior, {"scores": scores, "summary": summary}
 
 

@@ -8,7 +8,7 @@ The expectation is estimated by one draw of the weights for the batch or, for le
 its own for every row (see `posterity.noises`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.posterior import Description, Functions, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
@@ -90,7 +91,7 @@ class BayesByBackprop(WeightPosterior):
         scales = scales.to(means)
         stds = scales.repeat_interleave(sizes) if scales.shape == sizes.shape else scales.expand_as(means)
         self.register_buffer("prior_std", scales)
-        self.register_buffer("prior_stds", _wide(stds).clone(), persistent=False)
+        self.register_buffer("prior_stds", wide(stds).clone(), persistent=False)
         self.constant = float((self.prior_stds.double().log() - 0.5).sum())
         self.register_buffer("prior_mean", means.clone() if centred else None)
         self.means = nn.Parameter(means)
@@ -124,8 +125,8 @@ class BayesByBackprop(WeightPosterior):
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:
         """KL(q‖p) in nats, summed over the weights: exact, or for the scale mixture by one draw."""
-        means, stds, prior = _wide(self.means), _wide(self.stds), _wide(self.prior_stds)
-        offset = means if self.prior_mean is None else means - _wide(self.prior_mean)
+        means, stds, prior = wide(self.means), wide(self.stds), wide(self.prior_stds)
+        offset = means if self.prior_mean is None else means - wide(self.prior_mean)
         if self.prior == "gaussian":
             squares = (stds / prior).square() + (offset / prior).square()
             return 0.5 * squares.sum() - stds.log().sum() + self.constant
@@ -138,10 +139,6 @@ class BayesByBackprop(WeightPosterior):
         """The network under the means of its weights."""
         weights = self.weights.split(self.means.detach().unsqueeze(0))
         return Functions(self.network, 1, weights=weights, output=self.output)
-
-    def variational(self) -> Iterator[nn.Parameter]:
-        """μ and ρ."""
-        return iter((self.means, self.spreads))
 
     def describe(self) -> Description:
         """Every parameter, with the way its noise enters the training; buffers are not drawn."""
@@ -170,8 +167,3 @@ class BayesByBackprop(WeightPosterior):
         given = (parameters[name].detach().float() for name in self.weights.names)
         sizes = (float(value.square().mean().sqrt()) if value.numel() else 0.0 for value in given)
         return [max(scale, size) for scale, size in zip(self.weights.scales(4.0, 1.0), sizes, strict=True)]
-
-
-def _wide(values: Tensor) -> Tensor:
-    """At least float32: a sum over all weights in half precision loses its digits."""
-    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values

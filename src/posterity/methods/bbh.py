@@ -23,7 +23,7 @@ What q lacks is a formula for its entropy. Three divergences stand in for KL(q â
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.errors import Error
 from posterity.generators import Generator
-from posterity.likelihoods import Likelihood
+from posterity.likelihoods import Likelihood, wide
 from posterity.posterior import as_generator, count, flag, randn
 from posterity.weights import WeightPosterior
 
@@ -187,10 +187,6 @@ class BayesByHypernet(WeightPosterior):
             "output": self.output,
         }
 
-    def variational(self) -> Iterator[nn.Parameter]:
-        """The centre, the jitter and the generator's parameters."""
-        return (p for p in (self.centre, self.log_jitter, *self.generator.parameters()) if p is not None)
-
     def _outputs(self, x: Any, flat: Tensor) -> Tensor:
         """The network's outputs under draws `[n, weights]`, `[n, batch, ...]`: at once where there are many."""
         if len(flat) <= LOOPED or _must_loop(self.network):
@@ -218,17 +214,17 @@ class BayesByHypernet(WeightPosterior):
         with torch.autocast(z.device.type, enabled=False):
             if self.kind == "nearest":
                 prior = self.prior_std * randn(tuple(flat.shape), flat, generator)
-                return self._nearest(_wide(flat / self.prior_std), _wide(prior / self.prior_std))
-            prior_std = _wide(self.prior_std)
-            squares = (_wide(clean) ** 2).mean(0)
+                return self._nearest(wide(flat / self.prior_std), wide(prior / self.prior_std))
+            prior_std = wide(self.prior_std)
+            squares = (wide(clean) ** 2).mean(0)
             if self.log_jitter is None:
                 return (0.5 * squares / prior_std**2 + prior_std.log() + 0.5 * math.log(2 * math.pi)).sum()
-            jitter = _wide(self.log_jitter).exp()
-            std = _wide(self.scale) * self.generator.per_weight(jitter)
+            jitter = wide(self.log_jitter).exp()
+            std = wide(self.scale) * self.generator.per_weight(jitter)
             conditional = (0.5 * (squares + std**2) / prior_std**2 - 0.5 + (prior_std / std).log()).sum()
             if self.kind == "linearised":
                 return conditional - self.generator.log_volume(z, jitter).mean().to(conditional.dtype)
-            return conditional - _information(_wide(flat) / std, _wide(clean) / std)
+            return conditional - _information(wide(flat) / std, wide(clean) / std)
 
     def _nearest(self, draws: Tensor, prior: Tensor) -> Tensor:
         value = nearest_neighbour_kl(draws, prior)
@@ -287,7 +283,3 @@ def _must_loop(network: nn.Module) -> bool:
     """Recurrent layers have no rule for vmap; nor have batch statistics in training or in mixed precision."""
     kinds = (nn.RNNBase, nn.RNNCellBase, nn.modules.batchnorm._BatchNorm)
     return any(isinstance(module, kinds) for module in network.modules())
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

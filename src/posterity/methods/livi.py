@@ -25,7 +25,7 @@ so nothing of the size D × d is ever formed, and the exact entropy costs little
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity.errors import Error
-from posterity.likelihoods import Likelihood
+from posterity.likelihoods import Likelihood, wide
 from posterity.posterior import as_generator, count, flag, positive, randn
 from posterity.weights import WeightPosterior
 
@@ -156,10 +156,6 @@ class LIVI(WeightPosterior):
             "output": self.output,
         }
 
-    def variational(self) -> Iterator[nn.Parameter]:
-        """All that is trained: the mean, the generator and σ."""
-        return (p for name, p in self.named_parameters() if not name.startswith(("network.", "likelihood.")))
-
     def _start(self, generator: torch.Generator | None) -> None:
         """The generator's parameters, so that Z is of the order of 1 and the deviation of init_std · c."""
         m, h, like = self.noise_size, self.hidden, self.means
@@ -196,14 +192,14 @@ class LIVI(WeightPosterior):
     def _features(self, z: Tensor, tangents: bool = False) -> tuple[Tensor, Tensor | None]:
         """The last Z `[n, h, h]` of noise `[n, m, m]`, and its derivatives by each number of it, `[n, d, h, h]`."""
         m = self.noise_size
-        z = _wide(z)
+        z = wide(z)
         dz = torch.eye(m * m, dtype=z.dtype, device=z.device).view(1, m * m, m, m) if tangents else None
         if self.linear:
             return z, dz
         with torch.autocast(z.device.type, enabled=False):
             for left, right, bias in zip(self.lefts, self.rights, self.biases, strict=True):
-                left, right = _wide(left), _wide(right)
-                before = left @ z @ right + _wide(bias) + 1
+                left, right = wide(left), wide(right)
+                before = left @ z @ right + wide(bias) + 1
                 z = F.elu(before) - 1
                 if dz is not None:
                     dz = before.clamp(max=0).exp().unsqueeze(1) * (left @ dz @ right)
@@ -213,21 +209,21 @@ class LIVI(WeightPosterior):
         """The last, linear map: `[..., h, h]` to all weights in units of c, `[..., weights]`."""
         with torch.autocast(z.device.type, enabled=False):
             if self.linear:
-                return z.flatten(-2) @ _wide(self.left).T.to(z)
-            lefts, rights = _wide(self.left).to(z).split(self.rows), _wide(self.right).to(z).split(self.columns)
+                return z.flatten(-2) @ wide(self.left).T.to(z)
+            lefts, rights = wide(self.left).to(z).split(self.rows), wide(self.right).to(z).split(self.columns)
             parts = [(left @ z @ right.T).flatten(-2) for left, right in zip(lefts, rights, strict=True)]
             return torch.cat(parts, dim=-1)
 
     def _weights(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
         """θ `[n, weights]` of features `[n, h, h]`, in at least single precision."""
-        noise = _wide(randn((len(z), len(self.means)), self.means, generator))
-        return _wide(self.means) + _wide(self.scales) * (self._deviations(z) + _wide(self.log_noise).exp() * noise)
+        noise = wide(randn((len(z), len(self.means)), self.means, generator))
+        return wide(self.means) + wide(self.scales) * (self._deviations(z) + wide(self.log_noise).exp() * noise)
 
     def _outputs(self, x: Any, weights: Tensor) -> Tensor:
         return torch.stack([self.call(x, draw) for draw in weights.to(self.means.dtype)])
 
     def _divergence(self, weights: Tensor, tangents: Tensor | None) -> Tensor:
-        prior = _wide(self.prior_stds)
+        prior = wide(self.prior_stds)
         log_prior = -0.5 * (weights / prior).square() - prior.log() - 0.5 * math.log(2 * math.pi)
         return -log_prior.sum(-1).mean() - self._entropy(tangents).mean()
 
@@ -260,8 +256,3 @@ class LIVI(WeightPosterior):
         outer = torch.stack([right.T @ right for right in rights])
         mapped = torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer)
         return mapped.flatten(2) @ tangents.flatten(2).mT
-
-
-def _wide(value: Tensor) -> Tensor:
-    """At least single precision."""
-    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.scores import class_probabilities
+from posterity.evaluation.detection import ROUNDING
+from posterity.evaluation.positions import class_probabilities, is_regression
 from posterity.posterior import one_of
-from posterity.prediction import GaussianPrediction, Prediction
+from posterity.prediction import Prediction
 from posterity.report.canvas import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PARTS = ("total", "aleatoric", "epistemic")
-ROUNDING = 1e-6
-"""Nats: entropies in float32 differ by less than this for no reason, and such differences are not to be ranked."""
 Predictions = Prediction | Mapping[str, Prediction]
 """One prediction, or several by name: of the same data by several methods."""
 
@@ -48,11 +47,6 @@ def single(prediction: Any) -> Any:
     if isinstance(prediction, Mapping):
         raise Error("This figure shows one prediction: choose one of those given.")
     return named(prediction)[""]
-
-
-def is_regression(prediction: Any) -> bool:
-    """Whether a prediction is of real numbers rather than of classes."""
-    return isinstance(prediction, GaussianPrediction)
 
 
 def only(regression: bool, predictions: Mapping[str, Any], figure: str) -> None:
@@ -99,11 +93,6 @@ def uncertainty(prediction: Any, part: str) -> Tensor:
     if part == "epistemic" and not is_regression(prediction):
         values = torch.where(values < ROUNDING, 0.0, values)
     return values
-
-
-def per_datum(values: Tensor) -> Tensor:
-    """[batch, ...] to [batch], averaging what one datum holds."""
-    return values.reshape(len(values), -1).mean(dim=1)
 
 
 def layout(n: int) -> tuple[int, int]:

@@ -23,7 +23,6 @@ def training(history: Any) -> "Figure":
     first, last = history[0], history[-1]
     kept = "" if history.best is None else f"The parameters of epoch {history.best:g} were kept."
     figure: Figure = history.plot()
-    figure.set_size_inches(8.6, 3.6)
     return described(
         figure,
         f"Training over {len(history)} epochs: the negative log-likelihood per datum goes from {first['nll']:.3g} to",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error, require
+from posterity.evaluation.positions import per_datum
 from posterity.plots.common import (
     PARTS,
     classes,
@@ -14,7 +15,6 @@ from posterity.plots.common import (
     legend,
     only,
     panels,
-    per_datum,
     single,
     tensor,
     uncertainty,

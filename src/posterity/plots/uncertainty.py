@@ -9,18 +9,17 @@ from torch import Tensor
 
 from posterity import evaluation
 from posterity.errors import Error
+from posterity.evaluation.positions import is_regression, per_datum
 from posterity.plots.common import (
     PARTS,
     Predictions,
     classes,
     described,
-    is_regression,
     layout,
     legend,
     listing,
     named,
     panels,
-    per_datum,
     targets,
     uncertainty,
 )
