@@ -25,6 +25,8 @@ class Prediction:
 
     aleatoric: Tensor
     epistemic: Tensor
+    #: What has an axis of draws before that of rows.
+    by_draw: tuple[str, ...] = ()
 
     @property
     def total(self) -> Tensor:
@@ -33,6 +35,16 @@ class Prediction:
 
     def __len__(self) -> int:
         return len(self.aleatoric)
+
+    def __getitem__(self, rows: Any) -> "Prediction":
+        """The prediction of some rows: a number, a slice, numbers or a mask, as a tensor takes them."""
+        numbers = torch.arange(len(self))[rows.cpu() if isinstance(rows, Tensor) else rows].reshape(-1)
+        chosen = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                axis = int(name in self.by_draw)
+                setattr(chosen, name, value.index_select(axis, numbers.to(value.device)))
+        return chosen
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log predictive density or probability of y, `[batch]`, summed over what a datum holds."""
@@ -137,6 +149,8 @@ class BernoulliPrediction(Prediction):
 
 class GaussianPrediction(Prediction):
     """A mixture of one Gaussian per draw: `means` and `variances` are `[draws, batch, ...]`."""
+
+    by_draw = ("means", "variances")
 
     def __init__(self, means: Tensor, variances: Tensor) -> None:
         self.means = means

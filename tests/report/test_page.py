@@ -200,7 +200,7 @@ def test_verdict_names_the_winner_and_admits_a_tie():
         "ibnn": {"nll": 0.45, "nll_std": 0.2, "error": 0.1},
     }
     sentences = " ".join(verdict(Comparison("t", "classification", methods, seeds=2)))
-    assert sentences.startswith("ibnn has the probabilities to trust most")
+    assert sentences.startswith("Use ibnn here: its probabilities fit the truth best")
     assert "take them as equal" in sentences
 
 

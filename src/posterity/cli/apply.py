@@ -1,5 +1,6 @@
 """`posterity predict` and `evaluate`: what a trained model says of new data, and how well."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,12 +9,16 @@ import typer
 from torch import Tensor
 
 import posterity
-from posterity import datasets, evaluation
+from posterity import datasets, report
 from posterity.cli import options
 from posterity.cli.console import Output
-from posterity.cli.runs import judged
+from posterity.cli.facts import described, facts
+from posterity.cli.folder import write
+from posterity.cli.runs import assess, judged
+from posterity.cli.study import FAR_AWAY, shown
 from posterity.cli.tables import check_output, prediction_table, write_table
-from posterity.errors import Error
+from posterity.datasets.data import far_away
+from posterity.errors import Error, require
 from posterity.report import Comparison
 
 Split = Annotated[
@@ -46,7 +51,7 @@ def predict(
     check_output(out)
     with output.working():
         posterior = _load(model, device)
-        x, _ = _rows(data, posterior.preprocessing, seed, data_dir)
+        x = _data(data, posterior.preprocessing, seed, data_dir).x
         prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
         write_table(prediction_table(prediction, posterior.preprocessing, data), out)
     parts = {part: float(getattr(prediction, part).mean()) for part in ("total", "aleatoric", "epistemic")}
@@ -58,34 +63,58 @@ def predict(
 def evaluate(
     model: options.Model,
     data: options.Data,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report and the scores go.")] = Path(
+        "evaluation"
+    ),
     samples: options.Samples = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
     seed: Split = 0,
     json: options.Json = False,
 ) -> None:
-    """Score a trained model on data with known targets.
+    """Score a trained model on data with known targets, and write a report.
 
     Example: `posterity evaluate model new.csv`
 
     Use data that the model was not trained on: on others its scores flatter it. Of built-in data, the test part
-    is used.
+    is used. The folder then holds `report.html` (open it in a browser) and `metrics.json` (the scores).
     """
     output = Output(json)
+    require("matplotlib")
+    if out.exists() and not out.is_dir():
+        raise Error(f"{out} is a file: name a folder for the results with --out.")
     with output.working():
         posterior = _load(model, device)
-        x, y = _rows(data, posterior.preprocessing, seed, data_dir)
-        if y is None:
+        found = _data(data, posterior.preprocessing, seed, data_dir)
+        if found.y is None:
             raise Error(
                 f"{data} has no targets to compare with: it needs a value of "
                 f"{posterior.preprocessing.target!r} in every row. Without targets, use  posterity predict."
             )
-        prediction, y = judged(posterior, x, y, posterior.preprocessing, samples, seed)
-        scores = evaluation.scorecard(prediction, y)
-    task = "regression" if evaluation.is_regression(prediction) else "classification"
-    name = {cls: name for name, cls in posterity.methods().items()}[type(posterior)]
-    output.scores(Comparison(data, task, {name: scores}))
-    output.finish({"data": data, "model": str(model), "method": name, "rows": len(y), "scores": scores})
+        output.step("Scoring …")
+        scores, summary = assess(posterior, found.x, found.y, found.outside, samples, seed)
+        task = "classification" if posterior.preprocessing.classes else "regression"
+        name = {cls: name for name, cls in posterity.methods().items()}[type(posterior)]
+        made = facts()
+        result = {"data": data, "model": str(model), "method": name, "rows": len(found.y), "scores": scores}
+        comparison = Comparison(
+            title=data,
+            task=task,
+            methods={name: scores},
+            data={"rows to test on": f"{len(found.y):,}", "model": str(model)},
+            facts=described(made) | {"seed": seed},
+            summaries={name: summary},
+            classes=tuple(posterior.preprocessing.classes or ()),
+            target=posterior.preprocessing.target,
+            outside=found.outside_name,
+            folder=str(model),
+            **shown(found.x, posterior.preprocessing),
+        )
+        write(out / "metrics.json", result | made)
+        report.write(comparison, out / "report.html")
+    output.scores(comparison)
+    output.say(f"The whole report: {out / 'report.html'}")
+    output.finish(result)
 
 
 def _load(folder: Path, device: str) -> Any:
@@ -103,21 +132,41 @@ def _load(folder: Path, device: str) -> Any:
         raise Error(f"The device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
 
 
-def _rows(data: str, preprocessing: Any, seed: int, data_dir: Path | None) -> tuple[Tensor, Tensor | None]:
-    """Inputs as the model takes them and, where known, targets: of a file, or of a built-in set's test part."""
+@dataclass(frozen=True)
+class Rows:
+    """Inputs as the model takes them; where known, targets; and inputs unlike any it was trained on."""
+
+    x: Tensor
+    y: Tensor | None
+    outside: Tensor | None = None
+    outside_name: str = ""
+
+
+def _data(data: str, preprocessing: Any, seed: int, data_dir: Path | None) -> Rows:
+    """Of a file, or of a built-in set's test part."""
     if data not in datasets.names():
-        return datasets.read_inputs(data, preprocessing)
+        x, y = datasets.read_inputs(data, preprocessing)
+        if preprocessing.kind == "table":
+            return Rows(x, y, far_away(x, seed), FAR_AWAY)
+        return Rows(x, y)
     found = datasets.load(data, seed=seed, data_dir=data_dir)
     x, y = found.test
+    name = {"far away": FAR_AWAY}.get(found.outside_name, found.outside_name)
     if found.preprocessing.to_dict() == preprocessing.to_dict():
-        return x, y
+        return Rows(x, y, found.outside, name)
     theirs: Any = found.preprocessing
     if not (preprocessing.kind == theirs.kind == "images"):
         raise Error(
             f"The model was trained on other data than this split of {data}: give the --seed that it was trained "
             "with, or a file with the columns that it knows."
         )
-    shape = (1, -1, 1, 1)
-    raw = (x * torch.tensor(theirs.std).view(shape) + torch.tensor(theirs.mean).view(shape)) * theirs.scale
+
+    def again(images: Tensor) -> Tensor:
+        shape = (1, -1, 1, 1)
+        raw = (images * torch.tensor(theirs.std).view(shape) + torch.tensor(theirs.mean).view(shape)) * theirs.scale
+        scaled: Tensor = preprocessing.inputs(raw / theirs.scale * preprocessing.scale)
+        return scaled
+
     same = theirs.classes == preprocessing.classes
-    return preprocessing.inputs(raw / theirs.scale * preprocessing.scale), y if same else None
+    outside = None if found.outside is None else again(found.outside)
+    return Rows(again(x), y if same else None, outside, name)

@@ -37,3 +37,13 @@ def facts() -> dict[str, Any]:
 def command() -> str:
     """The command as it was typed, with the program's plain name."""
     return shlex.join(["posterity", *sys.argv[1:]])
+
+
+def described(made: dict[str, Any]) -> dict[str, str]:
+    """The same for a reader, line by line."""
+    return {
+        "command": made["command"],
+        "when": made["created"],
+        "versions": ", ".join(f"{key} {value}" for key, value in made["versions"].items()),
+        "machine": ", ".join(f"{key} {value}" for key, value in made["machine"].items() if value),
+    }

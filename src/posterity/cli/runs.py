@@ -5,7 +5,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,27 +110,59 @@ def execute(
         checkpoint=checkpoint,
         progress=progress,
     )
-    started = time.perf_counter()
+    posterior.preprocessing = data.preprocessing
     x, y = data.test
-    prediction, y = judged(posterior, x, y, data.preprocessing, settings.samples, seed)
+    scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
+    scores["train_seconds"] = history.seconds
+    return posterior, {"scores": scores, "summary": summary}
+
+
+def assess(
+    posterior: Any, x: Tensor, y: Tensor, outside: Tensor | None, samples: int | None, seed: int
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """All that is said of a trained posterior: its scores, and the numbers behind a report's figures.
+
+    Args:
+        posterior: with its preprocessing.
+        x: the test inputs, and y: their targets, as the network takes them.
+        outside: inputs unlike any it was trained on.
+        samples: functions to draw; by default what suits the method.
+        seed: of the draws.
+    """
+    started = time.perf_counter()
+    prediction, truth = judged(posterior, x, y, posterior.preprocessing, samples, seed)
     seconds = time.perf_counter() - started
-    outside = None
-    if data.outside is not None:
-        outside = judged(posterior, data.outside, None, data.preprocessing, settings.samples, seed)[0]
     if not bool(torch.isfinite(prediction.total).all()):
-        raise Error(f"{method} predicts numbers that are not finite: lower the learning rate with --lr.")
-    summary = evaluation.summarise(prediction, y, outside)
-    scores = evaluation.scorecard(prediction, y) | {
-        "train_seconds": history.seconds,
+        raise Error("The predictions are not all finite numbers: train again with a lower learning rate, --lr.")
+    elsewhere = None
+    if outside is not None:
+        elsewhere = judged(posterior, outside, None, posterior.preprocessing, samples, seed)[0]
+    summary = evaluation.summarise(prediction, truth, elsewhere)
+    summary["stress"] = _stress(posterior, x, y, seed)
+    scores = evaluation.scorecard(prediction, truth) | {
         "predict_seconds": seconds,
         "epistemic_inside": summary["uncertainty"]["epistemic"],
     }
-    if outside is not None:
+    if elsewhere is not None:
         scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
         scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
         found = summary["outside"]["detection"]["epistemic"]
         scores |= {"aupr_outside": found["aupr"], "fpr95_outside": found["fpr95"]}
-    return posterior, {"scores": scores, "summary": summary}
+    if isinstance(posterior, posterity.DeepEnsemble) and "nll_calibrated" in scores:
+        summary["sizes"] = evaluation.by_size(posterior.draw(posterior.members), posterior.likelihood, x, y)
+    return scores, summary
+
+
+def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+    """Curves of robustness, in the target's own units."""
+    curves = evaluation.robustness(posterior, x, y, seed=seed)
+    std = posterior.preprocessing.target_std if posterior.preprocessing.classes is None else 1.0
+    units = {"rmse": std, "total": std**2, "aleatoric": std**2, "epistemic": std**2}
+    kept = ("strength", "error", *units)
+    return {
+        name: [{key: line[key] * units.get(key, 1.0) for key in kept if key in line} for line in curve]
+        for name, curve in curves.items()
+    }
 
 
 def judged(
@@ -143,6 +175,15 @@ def judged(
         prediction = prediction.rescale(mean, std)
         y = None if y is None else y.double() * std + mean
     return prediction, y
+
+
+def worth(records: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    """Add `ensemble_equivalent` to the scores of every run whose seed has an ensemble of the same data."""
+    sizes = {r["arguments"]["seed"]: r["summary"].get("sizes") for r in records.get("ensemble", ())}
+    for record in (record for found in records.values() for record in found):
+        curve, own = sizes.get(record["arguments"]["seed"]), record["scores"].get("nll_calibrated")
+        if curve and own is not None and math.isfinite(own):
+            record["scores"]["ensemble_equivalent"] = evaluation.ensemble_equivalent(own, curve).number
 
 
 def mean_and_deviation(records: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A comparison from start to end: every method with every seed, then metrics, report and models."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,13 @@ import posterity
 from posterity import report
 from posterity.cli import runs
 from posterity.cli.console import Output
-from posterity.cli.facts import facts
+from posterity.cli.facts import described, facts
 from posterity.cli.folder import Folder, read, write
 from posterity.errors import Error, require
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
 
+FAR_AWAY = "inputs pushed far away"
 NOTE = "arguments.json"
 """In a model's folder: of which run it is."""
 
@@ -71,6 +72,7 @@ class Study:
             records = self._records()
             if not any(records.values()):
                 raise Error(next(iter(self.failures.values())))
+            runs.worth(records)
             seconds = time.perf_counter() - started
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
             write(self.path / "metrics.json", result)
@@ -167,13 +169,10 @@ class Study:
         }
         settings = {key: value for key, value in result["settings"].items() if value is not None}
         made = {
-            "command": result["command"],
-            "when": result["created"],
+            **described(result),
             "seconds of training": f"{sum(r['scores']['train_seconds'] for f in records.values() for r in f):.1f}",
             "seeds": ", ".join(map(str, self.seeds)),
             "settings": ", ".join(f"{key} {value}" for key, value in settings.items() if key != "version"),
-            "versions": ", ".join(f"{key} {value}" for key, value in result["versions"].items()),
-            "machine": ", ".join(f"{key} {value}" for key, value in result["machine"].items() if value),
         }
         if self.failures:
             made["failed"] = " ".join(f"{run}: {why}" for run, why in self.failures.items())
@@ -191,9 +190,38 @@ class Study:
             },
             classes=classes,
             target=data.preprocessing.target,
-            outside={"far away": "inputs pushed far away"}.get(data.outside_name, data.outside_name),
-            images=x.numpy() if x.dim() == 4 else None,
+            outside={"far away": FAR_AWAY}.get(data.outside_name, data.outside_name),
+            folder="." if self.alone else "models/{method}",
+            **shown(x, data.preprocessing),
         )
+
+
+def shown(x: Any, preprocessing: Any) -> dict[str, Any]:
+    """The test inputs as a report shows them: images as they are, the rows of a table in words."""
+    if x.dim() == 4:
+        return {"images": x.cpu().numpy()}
+    if preprocessing.kind == "table":
+        return {"rows": Rows(x, preprocessing)}
+    return {}
+
+
+class Rows(Mapping[int, dict[str, str]]):
+    """The rows of a table by number, each put in words when it is asked for."""
+
+    def __init__(self, x: Any, preprocessing: Any) -> None:
+        self._x, self._preprocessing = x, preprocessing
+
+    def __getitem__(self, index: int) -> dict[str, str]:
+        if not 0 <= index < len(self._x):
+            raise KeyError(index)
+        row: dict[str, str] = self._preprocessing.decode(self._x[index : index + 1])[0]
+        return row
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._x)))
+
+    def __len__(self) -> int:
+        return len(self._x)
 
 
 def _outcome(scores: dict[str, Any]) -> str:

@@ -126,6 +126,23 @@ class Column:
             result[:, 1] = gone
         return result
 
+    def decode(self, encoded: np.ndarray) -> list[str]:
+        """Write encoded values [n, width] as text, as a reader of the table knows them."""
+        if self.kind == "category":
+            texts = ["missing" if name is None else name for name in self.categories]
+            return [texts[int(row.argmax())] if row.any() else "another" for row in encoded]
+        values = encoded[:, 0].astype(np.float64) * self.std + self.mean
+        gone = encoded[:, 1] > 0.5 if self.indicator else np.zeros(len(encoded), dtype=bool)
+        return ["missing" if absent else self._text(value) for value, absent in zip(values, gone, strict=True)]
+
+    def _text(self, value: float) -> str:
+        if self.kind == "number":
+            return f"{value:.4g}"
+        try:
+            return datetime.fromtimestamp(86_400 * value, UTC).date().isoformat()
+        except (OverflowError, ValueError, OSError):
+            return f"day {value:.0f}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return asdict(self) | {"categories": list(self.categories)}

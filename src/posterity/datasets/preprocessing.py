@@ -134,6 +134,12 @@ class TablePreprocessing(Preprocessing):
             raise Error("The columns of the table differ in length.")
         return torch.from_numpy(np.concatenate(parts, axis=1))
 
+    def decode(self, x: Tensor) -> list[dict[str, str]]:
+        """Write inputs [n, features of the network] as text: for each row, its columns by name."""
+        parts = np.split(x.cpu().numpy(), np.cumsum([column.width for column in self.columns])[:-1], axis=1)
+        texts = [column.decode(part) for column, part in zip(self.columns, parts, strict=True)]
+        return [dict(zip((c.name for c in self.columns), row, strict=True)) for row in zip(*texts, strict=True)]
+
     def _named(self, raw: Any) -> dict[str, np.ndarray]:
         array = numeric(raw)
         if array.ndim == 1 and len(self.features) == 1:

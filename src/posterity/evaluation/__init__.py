@@ -27,7 +27,7 @@ from posterity.evaluation.detection import (
     entropy_cdf,
     fpr_at,
 )
-from posterity.evaluation.equivalence import EnsembleEquivalent, ensemble_equivalent
+from posterity.evaluation.equivalence import EnsembleEquivalent, by_size, ensemble_equivalent
 from posterity.evaluation.intervals import (
     IntervalScores,
     coverage_gap,
@@ -37,6 +37,8 @@ from posterity.evaluation.intervals import (
     quantile_gap,
 )
 from posterity.evaluation.positions import Observed, is_regression, observed
+from posterity.evaluation.promises import promises
+from posterity.evaluation.robustness import robustness
 from posterity.evaluation.scaling import calibrated_nll, scaled, temperature
 from posterity.evaluation.scores import brier, coverage, crps, entropy, error, marginal_nll, nll, rmse, score
 from posterity.evaluation.selection import augrc, aurc, ause, excess_aurc, risk_at, risk_curve, selective_mean
@@ -60,6 +62,7 @@ __all__ = [
     "ause",
     "binomial_cdf",
     "brier",
+    "by_size",
     "calibrated_nll",
     "classwise_ece",
     "conformal_intervals",
@@ -93,12 +96,14 @@ __all__ = [
     "observed",
     "pgd",
     "pixel_bounds",
+    "promises",
     "quantile_gap",
     "rate_bound",
     "reliability",
     "risk_at",
     "risk_curve",
     "rmse",
+    "robustness",
     "scaled",
     "score",
     "scorecard",

@@ -9,6 +9,7 @@ from posterity.evaluation.calibration import reliability
 from posterity.evaluation.detection import ROUNDING, auroc, detect
 from posterity.evaluation.intervals import LEVELS, interval_coverage
 from posterity.evaluation.positions import is_regression, observed, per_datum
+from posterity.evaluation.promises import promises
 from posterity.evaluation.selection import selective_mean
 
 FRACTIONS = torch.linspace(0.05, 1.0, 20, dtype=torch.float64)
@@ -16,15 +17,19 @@ POINTS = 200
 """How many single predictions a figure shows."""
 EXTREMES = 8
 """How many of the most and of the least certain inputs a figure shows."""
+GALLERY = 60
+"""How many inputs a reader can go through, from the most certain to the least."""
+LIKELIEST = 5
+"""How many classes of each of them."""
 HISTOGRAM_BINS = 30
 
 
 def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]:
     """The numbers behind a report's figures; every value is a JSON value.
 
-    Keys: `uncertainty` (means of the three parts), `selection`, `extremes`; `reliability` (classification) or
-    `coverage` and `points` (regression); `outside` where there are predictions for data from elsewhere. What is not
-    observed counts in none but `uncertainty`.
+    Keys: `uncertainty` (means of the three parts), `selection`, `extremes` and `gallery` (single inputs), `promises`;
+    `reliability` (classification) or `coverage` and `points` (regression); `outside` where there are predictions for
+    data from elsewhere. What is not observed counts in none but `uncertainty`.
 
     Args:
         prediction: of the test data
@@ -47,6 +52,7 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
             "observed": _numbers(interval_coverage(prediction, y, LEVELS)),
         }
         summary["points"] = _points(prediction, y)
+        summary["gallery"] = _numbers_gallery(prediction, y)
     else:
         seen = observed(prediction, y)
         kept = 1 - selective_mean(_mean_by(seen.datum, seen.wrong), _mean_by(seen.datum, seen.total), FRACTIONS)
@@ -62,10 +68,58 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
                 "true": seen.y[extremes].tolist(),
                 "total": _numbers(seen.total[extremes]),
             }
+            summary["gallery"] = _classes_gallery(seen, order)
     summary["selection"] = {"fraction": _numbers(FRACTIONS), "kept": _numbers(kept)}
+    if guaranteed := promises(prediction, y):
+        summary["promises"] = guaranteed
     if outside is not None:
         summary["outside"] = _against(prediction, outside)
     return summary
+
+
+def _spread(order: Tensor) -> Tensor:
+    """As many of the data as a gallery shows, from the first in the order to the last, and denser towards it.
+
+    Most data are easy, and of these a few are enough.
+    """
+    steps = 1 - torch.linspace(1, 0, min(GALLERY, len(order)), dtype=torch.float64).square()
+    return order[(steps * (len(order) - 1)).round().long().unique()]
+
+
+def _classes_gallery(seen: Any, order: Tensor) -> list[dict[str, Any]]:
+    """From certain to uncertain: which datum, its class, the likeliest classes, and the parts of the uncertainty."""
+    chosen = _spread(order)
+    top = seen.probs[chosen].topk(min(LIKELIEST, seen.probs.shape[1]), dim=1)
+    return [
+        {
+            "index": int(seen.datum[row]),
+            "true": int(seen.y[row]),
+            "classes": classes.tolist(),
+            "probs": _numbers(probs),
+            "aleatoric": float(seen.aleatoric[row]),
+            "epistemic": float(seen.epistemic[row]),
+        }
+        for row, classes, probs in zip(chosen.tolist(), top.indices, top.values, strict=True)
+    ]
+
+
+def _numbers_gallery(prediction: Any, y: Tensor) -> list[dict[str, Any]]:
+    """From certain to uncertain: which datum, the first output's truth, mean and 90 % interval, and the parts."""
+    low, high = prediction.interval(0.9)
+    chosen = _spread(per_datum(prediction.total).argsort(stable=True))
+    columns = {
+        "true": y,
+        "mean": prediction.mean,
+        "low": low,
+        "high": high,
+        "aleatoric": prediction.aleatoric,
+        "epistemic": prediction.epistemic,
+    }
+    values = {name: _numbers(column[chosen].flatten(1)[:, 0]) for name, column in columns.items()}
+    return [
+        {"index": index} | {name: column[place] for name, column in values.items()}
+        for place, index in enumerate(chosen.tolist())
+    ]
 
 
 def _against(inside: Any, outside: Any) -> dict[str, Any]:

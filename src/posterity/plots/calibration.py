@@ -7,10 +7,10 @@ from torch import Tensor
 
 from posterity import evaluation
 from posterity.errors import Error
-from posterity.plots.common import Predictions, classes, described, layout, listing, named, only, panels, targets
+from posterity.plots.common import Predictions, classes, layout, listing, named, only, panels, targets
 from posterity.posterior import count
 from posterity.report import plots as report
-from posterity.report.canvas import INK, color, short
+from posterity.report.canvas import INK, color, described, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -128,12 +128,6 @@ def legend(figure: "Figure", handles: Sequence[Any] | None = None, columns: int 
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=9)
 
 
-def described(figure: "Figure", *sentences: str) -> "Figure":
-    """The figure with a description in plain words as its label, for those who cannot see it."""
-    figure.set_label(" ".join(sentence for sentence in sentences if sentence))
-    return figure
-
-
 def listing(values: Mapping[str, str]) -> str:
     """Numbers by name in words: "map 0.031, ibnn 0.012"."""
     return ", ".join(f"{name} {value}".strip() for name, value in values.items())

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from posterity.errors import Error
 from posterity.history import History
-from posterity.plots.common import described
+from posterity.report.canvas import described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,6 @@ from posterity.evaluation.positions import per_datum
 from posterity.plots.common import (
     PARTS,
     classes,
-    described,
     legend,
     only,
     panels,
@@ -20,7 +19,7 @@ from posterity.plots.common import (
     uncertainty,
 )
 from posterity.posterior import count, one_of
-from posterity.report.canvas import FAINT, color, short
+from posterity.report.canvas import FAINT, color, described, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

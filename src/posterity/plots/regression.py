@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.plots.common import described, legend, only, panels, single, tensor
+from posterity.plots.common import legend, only, panels, single, tensor
 from posterity.posterior import count
-from posterity.report.canvas import INK, color
+from posterity.report.canvas import INK, color, described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posterity.errors import Error, require
-from posterity.plots.common import described, layout, legend, listing, panels
-from posterity.report.canvas import INK, color, short
+from posterity.plots.common import layout, legend, listing, panels
+from posterity.report.canvas import INK, color, described, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ from torch import Tensor
 from posterity.errors import Error, require
 from posterity.likelihoods import Gaussian
 from posterity.methods.ibnn import IBNN
-from posterity.plots.common import described, legend, panels
+from posterity.plots.common import legend, panels
 from posterity.plots.plane import Landscape, landscape
-from posterity.report.canvas import INK, color
+from posterity.report.canvas import INK, color, described
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

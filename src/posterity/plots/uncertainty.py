@@ -14,7 +14,6 @@ from posterity.plots.common import (
     PARTS,
     Predictions,
     classes,
-    described,
     layout,
     legend,
     listing,
@@ -24,7 +23,7 @@ from posterity.plots.common import (
     uncertainty,
 )
 from posterity.posterior import count, one_of
-from posterity.report.canvas import INK, color, short
+from posterity.report.canvas import INK, color, described, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

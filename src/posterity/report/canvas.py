@@ -5,7 +5,10 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from posterity.errors import require
 
@@ -64,8 +67,22 @@ def short(name: object, length: int = 22) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
+def described(figure: "Figure", *sentences: str) -> "Figure":
+    """The figure with a description in plain words as its label, for those who cannot see it."""
+    figure.set_label(" ".join(sentence for sentence in sentences if sentence))
+    return figure
+
+
+def picture(image: Any) -> Any:
+    """[channels, height, width] to [height, width, 3] or [height, width], between 0 and 1."""
+    pixels = np.asarray(image, dtype=np.float64)
+    pixels = pixels.transpose(1, 2, 0) if pixels.shape[0] == 3 else pixels.mean(axis=0)
+    low, high = float(pixels.min()), float(pixels.max())
+    return (pixels - low) / (high - low or 1.0)
+
+
 def svg(figure: "Figure", salt: str) -> str:
-    """The figure as an inline SVG element: no prolog, no metadata, no addresses, themed colours.
+    """The figure as an inline SVG element: no prolog, no metadata, no addresses, themed colours, its label in words.
 
     Args:
         figure: what to draw
@@ -86,4 +103,9 @@ def svg(figure: "Figure", salt: str) -> str:
     for index, value in enumerate(SERIES):
         body = body.replace(value, f"var(--series-{index})")
     body = body.replace(INK, "currentColor").replace(FAINT, "var(--faint)")
-    return f'{head} aria-hidden="true">{body}'
+    words = (
+        f'role="img" aria-label="{escape(short(label, 2000))}"'
+        if (label := figure.get_label())
+        else 'aria-hidden="true"'
+    )
+    return f"{head} {words}>{body}"

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from posterity.report.canvas import short
+
 
 @dataclass(frozen=True)
 class Score:
@@ -54,6 +56,12 @@ SCORES = {
         "how well epistemic uncertainty tells unfamiliar data: 1 always, 0.5 never",
         goal=math.inf,
     ),
+    "ensemble_equivalent": Score(
+        "worth networks",
+        "how many networks, trained apart, have the same calibrated NLL: 1 to as many as there were",
+        goal=math.inf,
+        detail=True,
+    ),
     "train_seconds": Score("training, s", "seconds of training", goal=None),
 }
 """Every score a table may show, in its order."""
@@ -80,8 +88,12 @@ class Comparison:
     classes: tuple[str, ...] = ()
     target: str = "target"
     outside: str = "data from elsewhere"
+    folder: str = "models/{method}"
+    """Where a method's model lies beside the page."""
     images: Any = None
     """[batch, channels, height, width], the test inputs where they are images."""
+    rows: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Of a table, the test rows that single predictions are shown of: their columns in words."""
 
     def scores(self, short: bool = False) -> list[str]:
         """The names of the scores that any method has, in the order of the table; a short one has the main ones."""
@@ -92,6 +104,15 @@ class Comparison:
         """One method's mean of a score; None where it is missing or not a number."""
         value = self.methods[method].get(score)
         return value if value is not None and math.isfinite(value) else None
+
+    def ranked(self, score: str) -> list[str]:
+        """The methods that have a score, the lowest value first."""
+        found = {name: value for name in self.methods if (value := self.value(name, score)) is not None}
+        return sorted(found, key=found.__getitem__)
+
+    def class_name(self, index: int) -> str:
+        """The name of a class, cut where it is too long for a label."""
+        return short(self.classes[index], 14) if index < len(self.classes) else str(index)
 
     def standard_error(self, method: str, score: str) -> float:
         """The standard error of that mean: the deviation over seeds over √seeds."""

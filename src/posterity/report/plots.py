@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posterity.report.canvas import FAINT, INK, color, drawing, short
+from posterity.report.canvas import FAINT, INK, color, described, drawing, picture, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,8 @@ def dots(
             axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
         axes.locator_params(axis="x", nbins=4)
         axes.set_title(title)
-    return figure
+    numbers = (f"{name} {'–' if value is None else f'{value:.4g}'}" for name, value in zip(names, values, strict=True))
+    return described(figure, f"{title} of each method: {', '.join(numbers)}.")
 
 
 def reliability(summary: Summary, title: str, index: int = 0) -> "Figure":
@@ -63,7 +64,8 @@ def reliability(summary: Summary, title: str, index: int = 0) -> "Figure":
         axes.plot(confidence[filled], accuracy[filled], "o", color=INK, markersize=3)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="share right")
         axes.set_title(short(title))
-    return figure
+    pairs = (f"{c:.2f} sure, {a:.2f} right" for c, a in zip(confidence[filled], accuracy[filled], strict=True))
+    return described(figure, f"Reliability of {title}, from the least confident answers: {'; '.join(pairs)}.")
 
 
 def selection(summaries: Mapping[str, Summary], task: str, indices: Mapping[str, int]) -> "Figure":
@@ -78,7 +80,10 @@ def selection(summaries: Mapping[str, Summary], task: str, indices: Mapping[str,
         if task == "regression":
             axes.set_ylim(bottom=0)
         _legend(figure)
-    return figure
+    what = "Accuracy" if task == "classification" else "RMSE"
+    kept = {name: summary["selection"]["kept"] for name, summary in summaries.items()}
+    ends = (f"{name} from {curve[-1]:.4g} to {curve[(len(curve) - 1) // 2]:.4g}" for name, curve in kept.items())
+    return described(figure, f"{what} of the answers kept, from all of them to the surer half: {', '.join(ends)}.")
 
 
 def inside_outside(summary: Summary, title: str, task: str, outside: str, index: int = 0) -> "Figure":
@@ -93,7 +98,11 @@ def inside_outside(summary: Summary, title: str, task: str, outside: str, index:
         axes.locator_params(axis="x", nbins=4)
         _legend(figure)
         axes.set_title(f"{short(title)} – AUROC {histogram['auroc_epistemic']:.3f}")
-    return figure
+    return described(
+        figure,
+        f"Epistemic uncertainty of {title}: on average {histogram['epistemic_inside']:.3g} for test data and "
+        f"{histogram['epistemic_outside']:.3g} for {outside}; AUROC {histogram['auroc_epistemic']:.3f}.",
+    )
 
 
 def coverage(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "Figure":
@@ -111,7 +120,12 @@ def coverage(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "F
             )
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="level of the interval", ylabel="share of truths inside")
         _legend(figure)
-    return figure
+    held = (
+        f"{name} {np.interp(0.5, s['coverage']['level'], s['coverage']['observed']):.2f} and "
+        f"{np.interp(0.9, s['coverage']['level'], s['coverage']['observed']):.2f}"
+        for name, s in summaries.items()
+    )
+    return described(figure, f"Share of truths inside intervals of level 0.5 and 0.9: {', '.join(held)}.")
 
 
 def predicted_true(summary: Summary, title: str, target: str, index: int = 0) -> "Figure":
@@ -126,7 +140,12 @@ def predicted_true(summary: Summary, title: str, target: str, index: int = 0) ->
         axes.set(xlabel=f"true {short(target)}", ylabel="predicted")
         axes.locator_params(nbins=4)
         axes.set_title(short(title))
-    return figure
+    inside = float(np.mean((points["low"] <= true) & (true <= points["high"])))
+    return described(
+        figure,
+        f"Predictions of {title} against the truth for {len(true)} test data: off by {np.abs(true - mean).mean():.3g} "
+        f"on average, with {inside:.0%} of the truths inside the 90 % intervals.",
+    )
 
 
 def strip(images: Sequence[Any], captions: Sequence[str], title: str) -> "Figure":
@@ -137,22 +156,70 @@ def strip(images: Sequence[Any], captions: Sequence[str], title: str) -> "Figure
         first.remove()
         for place, (image, caption) in enumerate(zip(images, captions, strict=True)):
             axes = figure.add_subplot(rows, columns, place + 1)
-            axes.imshow(_picture(image), cmap="gray", interpolation="nearest")
+            axes.imshow(picture(image), cmap="gray", interpolation="nearest")
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
             for spine in axes.spines.values():
                 spine.set(visible=True, edgecolor=FAINT)
             axes.set_xlabel(caption, fontsize=8)
         figure.suptitle(title, fontsize=11, fontweight="bold")
-    return figure
+    return described(figure, f"{title}: {', '.join(captions)}.")
 
 
-def _picture(image: Any) -> Any:
-    """[channels, height, width] to [height, width, 3] or [height, width], between 0 and 1."""
-    pixels = np.asarray(image, dtype=np.float64)
-    pixels = pixels.transpose(1, 2, 0) if pixels.shape[0] == 3 else pixels.mean(axis=0)
-    low, high = float(pixels.min()), float(pixels.max())
-    return (pixels - low) / (high - low or 1.0)
+def stress(
+    curves: Mapping[str, Sequence[Mapping[str, float]]],
+    task: str,
+    indices: Mapping[str, int],
+    best: str,
+    title: str,
+    axis: str,
+) -> "Figure":
+    """Accuracy or RMSE of every method as inputs get worse, and beside it the two parts of one method's uncertainty."""
+    key, what = ("error", "accuracy") if task == "classification" else ("rmse", "RMSE")
+    with drawing(4.9, 3.0) as (figure, first):
+        first.remove()
+        left, right = figure.subplots(1, 2)
+        for name, curve in curves.items():
+            heights = [1 - line[key] if key == "error" else line[key] for line in curve]
+            left.plot(
+                [line["strength"] for line in curve],
+                heights,
+                "o-",
+                markersize=3,
+                color=color(indices[name]),
+                label=short(name),
+            )
+        strengths = [line["strength"] for line in curves[best]]
+        parts = {part: np.array([line[part] for line in curves[best]]) for part in ("aleatoric", "epistemic")}
+        below = np.zeros(len(strengths))
+        for (part, values), alpha in zip(parts.items(), (0.3, 0.75), strict=True):
+            right.fill_between(
+                strengths, below, below + values, color=color(indices[best]), alpha=alpha, linewidth=0, label=part
+            )
+            below = below + values
+        left.set(xlabel=axis, ylabel=what)
+        left.set_ylim(bottom=0)
+        if task == "classification":
+            left.set_ylim(0, 1.02)
+        right.set(xlabel=axis, ylabel="nats" if task == "classification" else "variance", ylim=(0, None))
+        right.margins(x=0)
+        right.set_title(f"{short(best, 14)} is unsure")
+        left.set_title(title)
+        for axes in (left, right):
+            axes.locator_params(axis="x", nbins=5)
+        _legend(figure)
+    first_last = (f"{name} from {_end(curve, key, 0)} to {_end(curve, key, -1)}" for name, curve in curves.items())
+    return described(
+        figure,
+        f"{title}: {what} from none of it to the most, {', '.join(first_last)}.",
+        f"Meanwhile the uncertainty of {best} goes from {parts['aleatoric'][0] + parts['epistemic'][0]:.3g} to "
+        f"{parts['aleatoric'][-1] + parts['epistemic'][-1]:.3g}.",
+    )
+
+
+def _end(curve: Sequence[Mapping[str, float]], key: str, place: int) -> str:
+    value = curve[place][key]
+    return f"{1 - value if key == 'error' else value:.3g}"
 
 
 def _legend(figure: "Figure") -> None:

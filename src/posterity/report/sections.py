@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from posterity.evaluation.robustness import DRAWS, ROWS
 from posterity.report import plots
 from posterity.report.canvas import short
 from posterity.report.comparison import SCORES, Comparison
@@ -128,11 +129,11 @@ def extremes(comparison: Comparison) -> Section | None:
     found = _with(comparison, "extremes")
     if comparison.images is None or not found:
         return None
-    best = next((name for name in found if name in comparison.best("nll")), next(iter(found)))
+    best = _best(comparison, found)
     chosen = found[best]["extremes"]
     half = len(chosen["index"]) // 2
     captions = [
-        f"{_class(comparison, said)}" + ("" if said == true else f" (is {_class(comparison, true)})")
+        f"{comparison.class_name(said)}" + ("" if said == true else f" (is {comparison.class_name(true)})")
         for said, true in zip(chosen["predicted"], chosen["true"], strict=True)
     ]
     pictures = [comparison.images[index] for index in chosen["index"]]
@@ -147,6 +148,37 @@ def extremes(comparison: Comparison) -> Section | None:
     )
 
 
+STRESSES = {
+    "noise": ("Noise mixed in", "share of noise"),
+    "rotation": ("Rotation", "degrees"),
+    "corruption": ("Common corruptions", "severity"),
+    "attack": ("Attack", "largest change"),
+}
+"""Titles and axes of the curves of `evaluation.robustness`."""
+
+
+def stress(comparison: Comparison) -> Section | None:
+    """Accuracy and uncertainty as the inputs get worse."""
+    found = _with(comparison, "stress")
+    if not found:
+        return None
+    best = _best(comparison, found)
+    figures = []
+    for kind, (title, axis) in STRESSES.items():
+        curves = {name: s["stress"][kind] for name, s in found.items() if s["stress"].get(kind)}
+        if best in curves:
+            figures.append(plots.stress(curves, comparison.task, _places(comparison), best, title, axis))
+    return _section(
+        "What happens when the inputs get worse?",
+        figures,
+        "Each method will fail at some point; the honest ones grow uncertain as they do. Left, how good the answers "
+        f"still are; right, how the uncertainty of {best} grows, split into noise (aleatoric) and ignorance "
+        "(epistemic). An attack changes every input by at most the given amount (of a pixel between 0 and 1, or of a "
+        f"column's standard deviation) in the direction that hurts most. From {ROWS} test data and {DRAWS} draws, or "
+        "as many as there are.",
+    )
+
+
 SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     scores,
     reliability,
@@ -154,6 +186,7 @@ SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     predicted_true,
     selection,
     inside_outside,
+    stress,
     extremes,
 )
 """In the order of the page; a function returns None where its figure does not apply."""
@@ -164,16 +197,17 @@ def _with(comparison: Comparison, key: str) -> dict[str, Mapping[str, Any]]:
     return {m: comparison.summaries[m] for m in comparison.methods if key in comparison.summaries.get(m, {})}
 
 
+def _best(comparison: Comparison, found: Mapping[str, Any]) -> str:
+    """Of the methods found, that of the lowest NLL."""
+    return next((name for name in comparison.ranked("nll") if name in found), next(iter(found)))
+
+
 def _places(comparison: Comparison) -> dict[str, int]:
     return {name: index for index, name in enumerate(comparison.methods)}
 
 
 def _place(comparison: Comparison, name: str) -> int:
     return _places(comparison)[name]
-
-
-def _class(comparison: Comparison, index: int) -> str:
-    return short(comparison.classes[index], 14) if index < len(comparison.classes) else str(index)
 
 
 def _section(title: str, figures: "list[Figure]", words: str) -> Section | None:

@@ -13,7 +13,8 @@ def verdict(comparison: Comparison) -> list[str]:
     by_accuracy = _winner(comparison, accuracy)
     if by_nll is not None:
         kind = "probabilities" if comparison.task == "classification" else "predictive distribution"
-        text = f"{by_nll} has the {kind} to trust most here (NLL {comparison.written(by_nll, 'nll')}"
+        verb = "fit" if comparison.task == "classification" else "fits"
+        text = f"Use {by_nll} here: its {kind} {verb} the truth best (NLL {comparison.written(by_nll, 'nll')}"
         if "map" in comparison.methods and by_nll != "map" and comparison.value("map", "nll") is not None:
             text += f"; a plain network, map, has {comparison.written('map', 'nll')}"
         sentences.append(f"{text}).")
@@ -40,7 +41,11 @@ def _price(comparison: Comparison, name: str) -> list[str]:
     )
     if name == "map" or own is None or not plain:
         return []
-    return [f"{name} takes {own / plain:.1f} times as long to train as map."]
+    sentences = [f"{name} takes {own / plain:.1f} times as long to train as map."]
+    worth = comparison.value(name, "ensemble_equivalent")
+    if worth is not None and name != "ensemble" and worth > 1:
+        sentences.append(f"Its calibrated probabilities are worth {worth:.1f} networks trained apart.")
+    return sentences
 
 
 def _caution(comparison: Comparison, name: str) -> list[str]:
@@ -55,7 +60,21 @@ def _caution(comparison: Comparison, name: str) -> list[str]:
     noticed = comparison.value(name, "auroc_outside")
     if noticed is not None and noticed < 0.8:
         sentences.append(f"It does not reliably notice {comparison.outside}: do not rely on it there.")
-    return sentences
+    return sentences + _breaking(comparison, name)
+
+
+def _breaking(comparison: Comparison, name: str) -> list[str]:
+    """The first strength of noise or rotation at which a method fails, and whether it says so."""
+    key, most = ("error", 0.1) if comparison.task == "classification" else ("rmse", 0.0)
+    for kind, words in {"rotation": "Rotated by {:.0f} degrees", "noise": "With {:.0%} of noise mixed in"}.items():
+        curve = comparison.summaries.get(name, {}).get("stress", {}).get(kind, ())
+        for line in curve:
+            if line[key] > max(2 * curve[0][key], most):
+                how = f"{line[key]:.0%} wrong" if key == "error" else f"off by {SCORES[key].text(line[key])}"
+                unsure = line["total"] / max(curve[0]["total"], 1e-12)
+                warns = f"its uncertainty is then {unsure:.1f} times as high" if unsure > 1 else "without a warning"
+                return [f"{words.format(line['strength'])}, {name} is {how}; {warns}.".replace("%", " %")]
+    return []
 
 
 def _alone(comparison: Comparison) -> list[str]:
