@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 # Two cores: one thread a worker is faster and steadier than two that share.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test lint format install bench clean
+.PHONY: demo test lint format install browser bench clean
 
 install: $(INSTALLED)
 
@@ -24,7 +24,13 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint
+# The report is tested in a real browser; installing one needs an administrator's rights, and is done once.
+browser:
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium) || \
+		echo "Without Chromium the tests of the report in a browser are left out: install it, for example from your distribution."
+
+test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2
 
 format: install

@@ -92,6 +92,23 @@ def test_compare_writes_metrics_report_and_models(compared):
     assert not (out / "checkpoints").exists()
 
 
+def test_a_comparison_with_an_ensemble_says_how_many_networks_each_method_is_worth(tmp_path):
+    data = table(tmp_path / "table.csv", rows=200)
+    options = ["--target", "kind", "--methods", "map,ensemble", "--epochs", 2, "--seeds", 2, "--out", tmp_path / "o"]
+    methods = json.loads(run("compare", data, *options, "--json").stdout)["methods"]
+    runs = [json.loads((tmp_path / "o" / "runs" / f"ensemble-{seed}.json").read_text()) for seed in (0, 1)]
+    for name, scores in methods.items():
+        each = [
+            evaluation.ensemble_equivalent(
+                json.loads((tmp_path / "o" / "runs" / f"{name}-{seed}.json").read_text())["scores"]["nll_calibrated"],
+                record["summary"]["sizes"],
+            ).number
+            for seed, record in enumerate(runs)
+        ]
+        assert scores["ensemble_equivalent"] == pytest.approx(np.mean(each))
+        assert all(1 <= number <= 5 for number in each)
+
+
 def test_means_over_seeds_are_those_of_the_runs(compared):
     _, out, _, _ = compared
     scores = json.loads((out / "metrics.json").read_text())["methods"]["ibnn"]
@@ -255,13 +272,20 @@ def test_predict_needs_no_target_column(compared, tmp_path):
         writer.writerows(rows)
     run("predict", out / "models" / "ibnn", tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert len(read(tmp_path / "p.csv")) == len(rows)
-    result = run("evaluate", out / "models" / "ibnn", tmp_path / "new.csv", status=2)
+    result = run("evaluate", out / "models" / "ibnn", tmp_path / "new.csv", "--out", tmp_path / "e", status=2)
     assert "'kind'" in result.stderr
 
 
-def test_evaluate_scores_a_saved_model(regression):
+def test_evaluate_scores_a_saved_model_and_writes_a_report(regression, tmp_path):
     data, model, _ = regression
-    found = json.loads(run("evaluate", model, data, "--json").stdout)
+    found = json.loads(run("evaluate", model, data, "--out", tmp_path / "e", "--json").stdout)
+    metrics = json.loads((tmp_path / "e" / "metrics.json").read_text())
+    assert metrics["scores"] == found["scores"]
+    assert {"command", "versions", "machine"} <= set(metrics)
+    page = (tmp_path / "e" / "report.html").read_text()
+    for title in ("What can be promised?", "when the inputs get worse?", "From certain to uncertain", "unlike any it"):
+        assert title in page
+    assert "<dt>word</dt><dd>old</dd>" in page
     assert found["rows"] == 200
     assert found["method"] == "ibnn"
     assert list(found["scores"])[:4] == ["rmse", "nll", "crps", "coverage90"]
@@ -275,9 +299,13 @@ def test_built_in_data_train_predict_and_evaluate(tmp_path):
     rows = read(tmp_path / "p.csv")
     assert {"prediction", "probability", "probability_0", "probability_9", "total"} <= set(rows[0])
     trained = json.loads((tmp_path / "m" / "metrics.json").read_text())["methods"]["map"]
-    evaluated = json.loads(run("evaluate", tmp_path / "m", "digits", "--json").stdout)["scores"]
+    evaluated = json.loads(run("evaluate", tmp_path / "m", "digits", "--out", tmp_path / "e", "--json").stdout)[
+        "scores"
+    ]
     assert evaluated["nll"] == pytest.approx(trained["nll"], rel=1e-5)
-    elsewhere = json.loads(run("evaluate", tmp_path / "m", "digits", "--seed", 5, "--json").stdout)["scores"]
+    elsewhere = json.loads(
+        run("evaluate", tmp_path / "m", "digits", "--out", tmp_path / "e", "--seed", 5, "--json").stdout
+    )["scores"]
     assert elsewhere["error"] == pytest.approx(trained["error"], abs=0.15)
     assert "most certain" in (tmp_path / "m" / "report.html").read_text()
 

@@ -19,13 +19,21 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def curves(score, place=0):
+    lines = [
+        {"strength": s, score: 0.1 + 0.4 * s + 0.05 * place, "total": 1 + s, "aleatoric": 1.0, "epistemic": s}
+        for s in (0.0, 0.5, 1.0)
+    ]
+    return {"noise": lines, "attack": lines}
+
+
 def classification(name="digits", classes=("zero", "one", "two"), images=True, **changes):
     y = torch.arange(40) % 3
     summaries, methods = {}, {}
     for index, method in enumerate(("map", "ibnn")):
         prediction = CategoricalPrediction(torch.log_softmax(random(40, 3, seed=index), 1), torch.zeros(40))
         outside = CategoricalPrediction(torch.log_softmax(random(20, 3, seed=9), 1), torch.zeros(20))
-        summaries[method] = evaluation.summarise(prediction, y, outside)
+        summaries[method] = evaluation.summarise(prediction, y, outside) | {"stress": curves("error", index)}
         found = evaluation.score(prediction, y)
         methods[method] = found | {f"{score}_std": 0.01 for score in found} | {"train_seconds": 1.5}
         methods[method]["auroc_outside"] = summaries[method]["outside"]["auroc_epistemic"]
@@ -51,8 +59,9 @@ def regression(target="price", **changes):
         "map": evaluation.score(prediction, y),
         "bbb": {"rmse": None, "nll": float("nan"), "crps": 1.0},
     }
-    summaries = {"map": evaluation.summarise(prediction, y)}
+    summaries = {"map": evaluation.summarise(prediction, y) | {"stress": curves("rmse")}}
     given = {"title": "t", "task": "regression", "methods": methods, "summaries": summaries, "target": target}
+    given["rows"] = {index: {"rooms <b>": f"{index}", target: "a & b"} for index in range(50)}
     return Comparison(**(given | changes))
 
 
@@ -64,16 +73,18 @@ def rendered():
 class Outline(HTMLParser):
     """Collects tags, addresses and whether the elements close in order."""
 
-    VOID = ("meta", "br", "img", "path", "use", "image", "rect")
+    VOID = ("meta", "br", "img", "input", "path", "use", "image", "rect")
 
     def __init__(self, text):
         super().__init__()
         self.tags, self.stack, self.links, self.ids, self.references = [], [], [], [], []
+        self.attributes = set()
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         for name, value in attrs:
+            self.attributes.add(name)
             if name in ("src", "href", "xlink:href"):
                 self.links.append(value)
             if name == "id":
@@ -129,8 +140,47 @@ def test_hostile_names_stay_text():
     outline = Outline(text)
     assert outline.stack == []
     assert outline.tags.count("script") == 1
-    assert "img" not in outline.tags
+    assert all(link.startswith(("data:image/png;base64,", "#")) for link in outline.links)
+    assert not any(name.startswith("on") for name in outline.attributes)
     assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("comparison", [classification(), regression()], ids=["classification", "regression"])
+def test_every_figure_is_told_in_words_with_its_numbers(comparison):
+    text = report.page(comparison)
+    told = re.findall(r'<svg[^>]* role="img" aria-label="([^"]+)"', text)
+    assert len(told) == text.count("<svg") > 3
+    assert sum(bool(re.search(r"\d", words)) for words in told) >= len(told) - 2  # the strips hold names alone
+    assert len(set(told)) == len(told)
+
+
+def test_the_gallery_goes_from_the_most_certain_to_the_least_with_its_inputs():
+    text = report.page(classification())
+    items = re.findall(r'<div class="item" data-words="(\d+) of (\d+): says', text)
+    assert [int(place) for place, _ in items] == list(range(1, len(items) + 1))
+    assert {int(count) for _, count in items} == {len(items)}
+    assert text.count('<img src="data:image/png;base64,') == len(items)
+    unsure = [float(value) for value in re.findall(r"<p>uncertainty ([\d.e-]+) ", text)]
+    assert len(unsure) == len(items)
+    assert unsure == sorted(unsure)
+    text = report.page(regression())
+    assert "<dt>rooms &lt;b&gt;</dt>" in text
+    assert "<b>" not in text
+
+
+def test_a_promise_that_cannot_be_made_is_a_dash_and_one_that_was_made_shows_what_came_of_it():
+    made = {"abstention": [{"risk": 0.01, "kept": 0.0, "wrong": None}, {"risk": 0.05, "kept": 0.9, "wrong": 0.02}]}
+    made["sets"] = {"size": 1.25, "coverage": 0.96}
+    text = report.page(classification(summaries={"map": {"promises": made}}))
+    row = re.search(r'<th scope="row">map</th>(.*?)</tr>', text.split("What can be promised?")[1])[1]
+    assert re.findall(r"<td>(.*?)</td>", row) == ["–", "90 % (2.0 % wrong)", "1.25", "96.0 %"]
+    assert "What can be promised?" not in report.page(classification(summaries={}))
+
+
+def test_the_summary_says_at_what_strength_the_chosen_method_breaks():
+    sentences = " ".join(verdict(classification()))
+    assert "With 50 % of noise mixed in, " in sentences
+    assert "times as high" in sentences
 
 
 def test_hostile_target_stays_text():
@@ -141,9 +191,9 @@ def test_hostile_target_stays_text():
 
 def test_every_figure_of_the_task_is_there():
     titles = {make.__name__ for make in sections.SECTIONS if make(classification()) is not None}
-    assert titles == {"scores", "reliability", "selection", "inside_outside", "extremes"}
+    assert titles == {"scores", "reliability", "selection", "inside_outside", "stress", "extremes"}
     titles = {make.__name__ for make in sections.SECTIONS if make(regression()) is not None}
-    assert titles == {"scores", "coverage", "predicted_true", "selection"}
+    assert titles == {"scores", "coverage", "predicted_true", "selection", "stress"}
 
 
 def test_page_without_summaries_still_has_its_table():

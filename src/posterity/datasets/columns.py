@@ -139,7 +139,8 @@ class Column:
         if self.kind == "number":
             return f"{value:.4g}"
         try:
-            return datetime.fromtimestamp(86_400 * value, UTC).date().isoformat()
+            # A network's inputs are of single precision, which must not make it the day before.
+            return datetime.fromtimestamp(3_600 * round(24 * value), UTC).date().isoformat()
         except (OverflowError, ValueError, OSError):
             return f"day {value:.0f}"
 

@@ -1,7 +1,5 @@
 """What can be promised of a method on some data, with the evidence: calibrated on one half, seen on the other."""
 
-import contextlib
-import math
 from typing import Any
 
 import torch
@@ -23,42 +21,53 @@ def promises(prediction: Any, y: Tensor, seed: int = 0) -> dict[str, Any]:
     Classification: `abstention`, one record for each of the risks 1, 5 and 10 %, with the share of answers `kept`
     and of these the share `wrong` (None where the half is too small, or too often wrong, to promise it with 95 %
     confidence), and `sets` of 95 % with their mean `size` and their `coverage`. Regression: `intervals` of 90 % with
-    mean `width` and `coverage`. Data with several answers each have none: they are not independent.
+    mean `width` and `coverage`. Nothing is promised from too few data, nor where data have several answers each:
+    these are not independent.
 
     Args:
         prediction: of data that trained nothing
         y: their true answers
         seed: of the halves
     """
-    one_each = y.dim() == 1 or y.numel() == len(y)
-    if len(y) < 4 or not one_each or y.numel() != prediction.aleatoric.numel():
+    y = y.cpu()
+    if y.numel() != len(y) or prediction.aleatoric.numel() != len(y):
         return {}
+    regression = is_regression(prediction)
+    if not regression:
+        if not hasattr(prediction, "log_probs"):
+            return {}
+        seen = torch.nonzero(y.reshape(-1) != prediction.ignore)[:, 0]
+        prediction, y = prediction[seen], y.reshape(-1)[seen]
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     half, rest = order[: len(y) // 2], order[len(y) // 2 :]
-    known, new = prediction[half], prediction[rest]
-    if is_regression(prediction):
-        low, high = conformal_intervals(known, y[half], INTERVALS).intervals(new)
-        truth = y[rest].reshape(low.shape)
-        held = (low <= truth) & (truth <= high)
-        return {"intervals": {"width": _finite((high - low).mean()), "coverage": float(held.double().mean())}}
-    if not hasattr(prediction, "log_probs"):
+    try:
+        make = _intervals if regression else _sets
+        found = make(prediction[half], y[half], prediction[rest], y[rest])
+    except Error:  # too few data for a promise of either kind
         return {}
-    truth = y[rest].reshape(-1).long()
-    sets = conformal_sets(known, y[half], SETS, "lac").sets(new, nonempty=True)
-    wrong = new.probs.argmax(1) != truth
-    found: list[dict[str, Any]] = []
-    for risk in RISKS:
-        kept = torch.zeros(len(truth), dtype=torch.bool)
-        with contextlib.suppress(Error):  # too few data to promise that much
-            kept = control_risk(known, y[half], risk).accept(new).reshape(-1)
-        share = float(kept.double().mean())
-        found.append({"risk": risk, "kept": share, "wrong": float(wrong[kept].double().mean()) if share else None})
-    held = sets.gather(1, truth[:, None])
-    return {
-        "abstention": found,
-        "sets": {"size": float(sets.sum(1).double().mean()), "coverage": float(held.double().mean())},
-    }
+    if not regression:
+        found["abstention"] = [_abstention(prediction, y, half, rest, risk) for risk in RISKS]
+    return found
 
 
-def _finite(value: Tensor) -> float | None:
-    return float(value) if math.isfinite(float(value)) else None
+def _intervals(known: Any, y: Tensor, new: Any, truth: Tensor) -> dict[str, Any]:
+    low, high = conformal_intervals(known, y, INTERVALS).intervals(new)
+    truth = truth.reshape(low.shape)
+    held = (low <= truth) & (truth <= high)
+    return {"intervals": {"width": float((high - low).mean()), "coverage": float(held.double().mean())}}
+
+
+def _sets(known: Any, y: Tensor, new: Any, truth: Tensor) -> dict[str, Any]:
+    sets = conformal_sets(known, y, SETS, "lac").sets(new, nonempty=True)
+    held = sets.gather(1, truth.long()[:, None])
+    return {"sets": {"size": float(sets.sum(1).double().mean()), "coverage": float(held.double().mean())}}
+
+
+def _abstention(prediction: Any, y: Tensor, half: Tensor, rest: Tensor, risk: float) -> dict[str, float | None]:
+    try:
+        kept = control_risk(prediction[half], y[half], risk).accept(prediction[rest])
+    except Error:  # too few data to promise that much
+        return {"risk": risk, "kept": 0.0, "wrong": None}
+    wrong = (prediction[rest].probs.argmax(1) != y[rest])[kept]
+    share = float(kept.double().mean())
+    return {"risk": risk, "kept": share, "wrong": float(wrong.double().mean()) if share else None}

@@ -1,11 +1,13 @@
 """What becomes of a trained posterior when its inputs get worse, in a few curves that suit its data."""
 
+import contextlib
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from posterity.errors import Error
 from posterity.evaluation.attacks import pixel_bounds, under_attack
 from posterity.evaluation.corruptions import CORRUPTIONS, gaussian_mixing, in_pixels, rotate, under
 from posterity.posterior import Posterior
@@ -58,8 +60,9 @@ def robustness(
     if images:
         mean, std = (torch.tensor(getattr(posterior.preprocessing, name)) for name in ("mean", "std"))
         scale, bounds, sizes = 1 / std, pixel_bounds(mean, std), PIXELS
-        found["rotation"] = curve(in_pixels(rotate, mean, std), ANGLES)
-        found["corruption"] = found["noise"][:1] + _mean([curve(name, SEVERITIES) for name in CORRUPTIONS])
+        with contextlib.suppress(Error):  # pixels that do not lie between 0 and 1
+            found["rotation"] = curve(in_pixels(rotate, mean, std), ANGLES)
+            found["corruption"] = found["noise"][:1] + _mean([curve(name, SEVERITIES) for name in CORRUPTIONS])
     if x.is_floating_point():
         random = torch.Generator().manual_seed(seed)
         lines = under_attack(posterior, x, y, sizes, samples=samples, generator=random, scale=scale, bounds=bounds)

@@ -66,6 +66,9 @@ SCORES = {
 }
 """Every score a table may show, in its order."""
 
+IGNORANCE = 1e-6
+"""Less epistemic uncertainty than this is rounding."""
+
 Values = Mapping[str, float | None]
 
 
@@ -109,6 +112,16 @@ class Comparison:
         """The methods that have a score, the lowest value first."""
         found = {name: value for name in self.methods if (value := self.value(name, score)) is not None}
         return sorted(found, key=found.__getitem__)
+
+    def shown(self, key: str) -> str | None:
+        """The method whose single inputs are shown: the lowest NLL of those that know ignorance, or of all.
+
+        Args:
+            key: what its summary must hold
+        """
+        found = [name for name in [*self.ranked("nll"), *self.methods] if self.summaries.get(name, {}).get(key)]
+        knowing = (m for m in found if self.summaries[m].get("uncertainty", {}).get("epistemic", 0.0) > IGNORANCE)
+        return next(knowing, found[0] if found else None)
 
     def class_name(self, index: int) -> str:
         """The name of a class, cut where it is too long for a label."""

@@ -20,8 +20,8 @@ COLUMNS = 16
 
 
 def explorer(comparison: Comparison) -> str:
-    """The section as HTML, for the method with the lowest NLL that has a gallery; empty where there is none."""
-    name = next((m for m in comparison.ranked("nll") if comparison.summaries.get(m, {}).get("gallery")), None)
+    """The section as HTML, of one method; empty where none has a gallery."""
+    name = comparison.shown("gallery")
     if name is None:
         return ""
     gallery = comparison.summaries[name]["gallery"]
@@ -46,7 +46,7 @@ def _item(comparison: Comparison, entry: Mapping[str, Any], place: int, count: i
     unit = "nats" if comparison.task == "classification" else "variance"
     parts = f"uncertainty {total:.3g} ({unit}): noise {entry['aleatoric']:.3g}, ignorance {entry['epistemic']:.3g}"
     shown = _shown(comparison, entry["index"], answer)
-    wide = "" if shown else " class='wide'"
+    wide = "" if shown else ' class="wide"'
     words = escape(f"{place + 1} of {count}: {answer}", quote=True)
     return (
         f'<div class="item" data-words="{words}">{shown}'
@@ -62,7 +62,8 @@ def _class(comparison: Comparison, entry: Mapping[str, Any]) -> tuple[str, str]:
     answer = f"says {names[0]}, {100 * entry['probs'][0]:.1f} % sure: {'right' if right else f'wrong, it is {truth}'}"
     bars = "".join(
         f'<div class="bar{" truth" if index == entry["true"] else ""}"><span>{escape(name)}</span>'
-        f'<i style="width:{100 * min(1.0, max(0.0, value)):.1f}%"></i><b>{100 * value:.1f} %</b></div>'
+        f'<i style="width:{100 * min(1.0, max(0.0, value)):.1f}%"></i>'
+        f'<data value="{value:.4g}">{100 * value:.1f} %</data></div>'
         for index, name, value in zip(entry["classes"], names, entry["probs"], strict=True)
     )
     return answer, bars

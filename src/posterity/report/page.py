@@ -127,7 +127,11 @@ def _use(comparison: Comparison) -> str:
         f'x, _ = posterity.datasets.read_inputs("{new}", posterior.preprocessing)',
         "prediction = posterity.predict(posterior, x)  # .epistemic is high where it guesses",
     )
-    return f"<section><h2>Use the best model</h2><pre><code>{escape(chr(10).join(lines))}</code></pre></section>"
+    code = escape("\n".join(lines))
+    return (
+        "<section><h2>Use the best model</h2>"
+        f'<pre tabindex="0" role="region" aria-label="How to load it"><code>{code}</code></pre></section>'
+    )
 
 
 def _facts(facts: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def table(comparison: Comparison) -> str:
         words = ABSTAINING
     else:
         heads = ["width of a 90 % interval", "which held the truth"]
-        rows = {m: [_width(p["intervals"]), _percent(p["intervals"]["coverage"])] for m, p in found.items()}
+        rows = {m: [f"{p['intervals']['width']:.4g}", _percent(p["intervals"]["coverage"])] for m, p in found.items()}
         words = INTERVALS
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("method", *heads))
     body = "".join(
@@ -58,7 +58,3 @@ def _kept(entry: dict[str, Any]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _width(intervals: dict[str, Any]) -> str:
-    return "without end" if intervals["width"] is None else f"{intervals['width']:.4g}"

@@ -126,11 +126,10 @@ def inside_outside(comparison: Comparison) -> Section | None:
 
 def extremes(comparison: Comparison) -> Section | None:
     """The most and the least certain images of the best method."""
-    found = _with(comparison, "extremes")
-    if comparison.images is None or not found:
+    best = comparison.shown("extremes")
+    if comparison.images is None or best is None:
         return None
-    best = _best(comparison, found)
-    chosen = found[best]["extremes"]
+    chosen = comparison.summaries[best]["extremes"]
     half = len(chosen["index"]) // 2
     captions = [
         f"{comparison.class_name(said)}" + ("" if said == true else f" (is {comparison.class_name(true)})")
@@ -159,10 +158,9 @@ STRESSES = {
 
 def stress(comparison: Comparison) -> Section | None:
     """Accuracy and uncertainty as the inputs get worse."""
-    found = _with(comparison, "stress")
-    if not found:
+    found, best = _with(comparison, "stress"), comparison.shown("stress")
+    if best is None:
         return None
-    best = _best(comparison, found)
     figures = []
     for kind, (title, axis) in STRESSES.items():
         curves = {name: s["stress"][kind] for name, s in found.items() if s["stress"].get(kind)}
@@ -195,11 +193,6 @@ SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
 def _with(comparison: Comparison, key: str) -> dict[str, Mapping[str, Any]]:
     """The summaries that hold a key, in the methods' order."""
     return {m: comparison.summaries[m] for m in comparison.methods if key in comparison.summaries.get(m, {})}
-
-
-def _best(comparison: Comparison, found: Mapping[str, Any]) -> str:
-    """Of the methods found, that of the lowest NLL."""
-    return next((name for name in comparison.ranked("nll") if name in found), next(iter(found)))
 
 
 def _places(comparison: Comparison) -> dict[str, int]:

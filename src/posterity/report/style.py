@@ -69,7 +69,7 @@ font-variant-numeric:tabular-nums}}
 .bar i{{display:block;height:.7em;min-width:1px;border-radius:3px;background:var(--series-0)}}
 .bar.truth span{{font-weight:700}}
 .bar.truth i{{background:var(--series-2)}}
-.bar b{{font-weight:400;text-align:right}}
+.bar data{{text-align:right}}
 @media (max-width:34rem){{.item{{grid-template-columns:1fr}}.items.one{{min-height:0}}}}
 @media print{{section{{break-inside:avoid}}}}
 """

@@ -53,13 +53,15 @@ def _caution(comparison: Comparison, name: str) -> list[str]:
     sentences = []
     off, covered = comparison.value(name, "ece"), comparison.value(name, "coverage90")
     if off is not None and off > 0.05:
-        sentences.append(f"Its confidence is still off by {comparison.written(name, 'ece')}: do not take it as a rate.")
+        sentences.append(
+            f"The confidence of {name} is still off by {comparison.written(name, 'ece')}: do not take it as a rate."
+        )
     if covered is not None and covered < 0.85:
         held = comparison.written(name, "coverage90")
-        sentences.append(f"Its 90 % intervals hold only {held} of the truths: they are too narrow.")
+        sentences.append(f"The 90 % intervals of {name} hold only {held} of the truths: they are too narrow.")
     noticed = comparison.value(name, "auroc_outside")
     if noticed is not None and noticed < 0.8:
-        sentences.append(f"It does not reliably notice {comparison.outside}: do not rely on it there.")
+        sentences.append(f"{name} does not reliably notice {comparison.outside}: do not rely on it there.")
     return sentences + _breaking(comparison, name)
 
 
