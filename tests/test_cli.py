@@ -391,7 +391,8 @@ def test_control_c_ends_in_a_sentence_and_the_rest_is_done_later(compared, tmp_p
         time.sleep(2)
         os.kill(process.pid, signal.SIGINT)
         stderr = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
+    # A shell shows 130 for both: Python itself ends by the signal where it interrupted an exec() of a string.
+    assert process.returncode in (130, -signal.SIGINT)
     assert "Stopped." in stderr
     assert "Traceback" not in stderr
 
