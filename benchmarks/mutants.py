@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import pytest
+import pytest  # noqa: E402
 
 # Imported once, for all the processes that are forked.
 for name in ("torch.export", "torch._dynamo", "scipy.stats", "pandas", "sklearn.linear_model", "matplotlib.figure"):
