@@ -58,7 +58,7 @@ def read(path):
 def compared(tmp_path_factory):
     """A finished comparison of two methods and two seeds on a small table."""
     root = tmp_path_factory.mktemp("compared")
-    data, out = table(root / "table.csv"), root / "out"
+    data, out = table(root / "table.csv", rows=400), root / "out"
     arguments = ["compare", data, "--target", "kind", "--methods", "map,ibnn", "--seeds", 2, "--epochs", 2]
     arguments += ["--out", out, "--json"]
     result = run(*arguments)
@@ -87,7 +87,11 @@ def test_compare_writes_metrics_report_and_models(compared):
     assert metrics["methods"]["map"]["nll_std"] > 0
     assert {"command", "versions", "machine", "seed", "seeds", "settings"} <= set(metrics)
     assert json.loads(result.stdout) == metrics
-    assert "<svg" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    for title in ("What can be promised?", "Which uncertainty notices", "How the training went", "inputs get worse?"):
+        assert title in page, title
+    record = json.loads((out / "runs" / "ibnn-0.json").read_text())["summary"]["outside"]["detection"]
+    assert set(record) == {"total", "epistemic", "aleatoric", "confidence", "energy"}
     assert posterity.load(out / "models" / "ibnn").preprocessing.classes == ["<no>", "yes"]
     assert not (out / "checkpoints").exists()
 

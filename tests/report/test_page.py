@@ -34,6 +34,7 @@ def classification(name="digits", classes=("zero", "one", "two"), images=True, *
         prediction = CategoricalPrediction(torch.log_softmax(random(40, 3, seed=index), 1), torch.zeros(40))
         outside = CategoricalPrediction(torch.log_softmax(random(20, 3, seed=9), 1), torch.zeros(20))
         summaries[method] = evaluation.summarise(prediction, y, outside) | {"stress": curves("error", index)}
+        summaries[method]["history"] = {"epoch": [1, 2], "nll": [2.0, 1.0], "divergence": [3.0, 4.0]}
         found = evaluation.score(prediction, y)
         methods[method] = found | {f"{score}_std": 0.01 for score in found} | {"train_seconds": 1.5}
         methods[method]["auroc_outside"] = summaries[method]["outside"]["auroc_epistemic"]
@@ -172,9 +173,20 @@ def test_a_promise_that_cannot_be_made_is_a_dash_and_one_that_was_made_shows_wha
     made = {"abstention": [{"risk": 0.01, "kept": 0.0, "wrong": None}, {"risk": 0.05, "kept": 0.9, "wrong": 0.02}]}
     made["sets"] = {"size": 1.25, "coverage": 0.96}
     text = report.page(classification(summaries={"map": {"promises": made}}))
-    row = re.search(r'<th scope="row">map</th>(.*?)</tr>', text.split("What can be promised?")[1])[1]
+    row = re.search(r'<th scope="row">map</th>(.*?)</tr>', text.split("<h2>What can be promised?")[1])[1]
     assert re.findall(r"<td>(.*?)</td>", row) == ["–", "90 % (2.0 % wrong)", "1.25", "96.0 %"]
     assert "What can be promised?" not in report.page(classification(summaries={}))
+
+
+def test_each_kind_of_uncertainty_is_said_to_tell_the_unfamiliar_or_not():
+    comparison = classification()
+    found = comparison.summaries["ibnn"]["outside"]["detection"]
+    text = report.page(comparison).split("<h2>Which uncertainty notices the unfamiliar?")[1]
+    row = re.search(r'<th scope="row">ibnn</th>(.*?)</tr>', text)[1]
+    shown = re.findall(r"<td>(.*?)</td>", row)
+    assert shown[:4] == [f"{found[name]['auroc']:.3f}" for name in ("total", "epistemic", "aleatoric", "confidence")]
+    assert shown[-1] == f"{100 * found['epistemic']['fpr95']:.1f} %"
+    assert "Which uncertainty notices" not in report.page(regression())
 
 
 def test_the_summary_says_at_what_strength_the_chosen_method_breaks():
@@ -191,7 +203,7 @@ def test_hostile_target_stays_text():
 
 def test_every_figure_of_the_task_is_there():
     titles = {make.__name__ for make in sections.SECTIONS if make(classification()) is not None}
-    assert titles == {"scores", "reliability", "selection", "inside_outside", "stress", "extremes"}
+    assert titles == {"scores", "reliability", "selection", "inside_outside", "stress", "training", "extremes"}
     titles = {make.__name__ for make in sections.SECTIONS if make(regression()) is not None}
     assert titles == {"scores", "coverage", "predicted_true", "selection", "stress"}
 

@@ -17,6 +17,9 @@ import posterity
 from posterity import datasets, evaluation
 from posterity.errors import Error
 
+ENERGY_DRAWS = 10
+POINTS = 100
+"""Of a training curve that a report shows."""
 SMALL = 200_000
 """Parameters of a network that one thread trains faster than several, which would wait for each other."""
 HASHED = 2**28
@@ -114,6 +117,8 @@ def execute(
     x, y = data.test
     scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
     scores["train_seconds"] = history.seconds
+    every = -(-len(history) // POINTS)
+    summary["history"] = {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}
     return posterior, {"scores": scores, "summary": summary}
 
 
@@ -134,10 +139,12 @@ def assess(
     seconds = time.perf_counter() - started
     if not bool(torch.isfinite(prediction.total).all()):
         raise Error("The predictions are not all finite numbers: train again with a lower learning rate, --lr.")
-    elsewhere = None
+    elsewhere = outputs = None
     if outside is not None:
         elsewhere = judged(posterior, outside, None, posterior.preprocessing, samples, seed)[0]
-    summary = evaluation.summarise(prediction, truth, elsewhere)
+        if posterior.preprocessing.classes:
+            outputs = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
+    summary = evaluation.summarise(prediction, truth, elsewhere, outputs)
     summary["stress"] = _stress(posterior, x, y, seed)
     scores = evaluation.scorecard(prediction, truth) | {
         "predict_seconds": seconds,
@@ -151,6 +158,14 @@ def assess(
     if isinstance(posterior, posterity.DeepEnsemble) and "nll_calibrated" in scores:
         summary["sizes"] = evaluation.by_size(posterior.draw(posterior.members), posterior.likelihood, x, y)
     return scores, summary
+
+
+@torch.no_grad()
+def _outputs(posterior: Any, x: Tensor, seed: int) -> Tensor:
+    """What a few drawn functions say of x, before it is turned into probabilities: [draws, batch, classes]."""
+    functions = posterior.draw(min(ENERGY_DRAWS, posterior.draws), torch.Generator().manual_seed(seed))
+    device = next(posterior.parameters()).device
+    return torch.cat([functions(batch.to(device)).cpu() for batch in x.split(1024)], dim=1)
 
 
 def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:

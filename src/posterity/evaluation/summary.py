@@ -24,7 +24,9 @@ LIKELIEST = 5
 HISTOGRAM_BINS = 30
 
 
-def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]:
+def summarise(
+    prediction: Any, y: Tensor, outside: Any = None, outputs: tuple[Tensor, Tensor] | None = None
+) -> dict[str, Any]:
     """The numbers behind a report's figures; every value is a JSON value.
 
     Keys: `uncertainty` (means of the three parts), `selection`, `extremes` and `gallery` (single inputs), `promises`;
@@ -35,6 +37,7 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
         prediction: of the test data
         y: their true targets
         outside: a prediction for data unlike those trained on
+        outputs: of the network for both, where their energy shall be compared too (see `detect`)
     """
     y, prediction = torch.as_tensor(y).cpu(), prediction.to("cpu")
     outside = None if outside is None else outside.to("cpu")
@@ -73,7 +76,7 @@ def summarise(prediction: Any, y: Tensor, outside: Any = None) -> dict[str, Any]
     if guaranteed := promises(prediction, y):
         summary["promises"] = guaranteed
     if outside is not None:
-        summary["outside"] = _against(prediction, outside)
+        summary["outside"] = _against(prediction, outside, outputs)
     return summary
 
 
@@ -122,7 +125,7 @@ def _numbers_gallery(prediction: Any, y: Tensor) -> list[dict[str, Any]]:
     ]
 
 
-def _against(inside: Any, outside: Any) -> dict[str, Any]:
+def _against(inside: Any, outside: Any, outputs: tuple[Tensor, Tensor] | None) -> dict[str, Any]:
     """Epistemic uncertainty inside the data and outside: densities on shared bins, means and AUROC."""
     ours, theirs = _epistemic(inside), _epistemic(outside)
     detected = auroc(ours, theirs)
@@ -139,7 +142,7 @@ def _against(inside: Any, outside: Any) -> dict[str, Any]:
         "epistemic_outside": float(outside.epistemic.double().mean()),
         "auroc_epistemic": detected,
         "auroc_total": auroc(per_datum(inside.total), per_datum(outside.total)),
-        "detection": {name: found._asdict() for name, found in detect(inside, outside).items()},
+        "detection": {name: found._asdict() for name, found in detect(inside, outside, outputs).items()},
     }
 
 

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from posterity.report import gallery, promises
+from posterity.report import gallery, tables
 from posterity.report.canvas import SERIES, svg
 from posterity.report.comparison import SCORES, Comparison
 from posterity.report.sections import SECTIONS, Section
@@ -40,8 +40,9 @@ def page(comparison: Comparison) -> str:
 <p class="facts">{data}</p>
 <section class="verdict"><h2>In short</h2>{sentences or "<p>There are no scores to show.</p>"}</section>
 {_table(comparison)}
-{promises.table(comparison)}
+{tables.promises(comparison)}
 {"".join(_figures(section, index) for index, section in enumerate(sections))}
+{tables.detection(comparison)}
 {gallery.explorer(comparison)}
 {_use(comparison)}
 {_facts(comparison.facts)}

@@ -166,6 +166,18 @@ def strip(images: Sequence[Any], captions: Sequence[str], title: str) -> "Figure
     return described(figure, f"{title}: {', '.join(captions)}.")
 
 
+def training(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "Figure":
+    """The negative log-likelihood of the training data over the course of training."""
+    with drawing() as (figure, axes):
+        for name, summary in summaries.items():
+            curve = summary["history"]
+            axes.plot(curve["epoch"], curve["nll"], color=color(indices[name]), label=short(name), linewidth=1.6)
+        axes.set(xlabel="epoch", ylabel="negative log-likelihood (nats per datum)")
+        _legend(figure)
+    ends = (f"{n} from {s['history']['nll'][0]:.3g} to {s['history']['nll'][-1]:.3g}" for n, s in summaries.items())
+    return described(figure, f"Negative log-likelihood of the training data, first to last epoch: {', '.join(ends)}.")
+
+
 def stress(
     curves: Mapping[str, Sequence[Mapping[str, float]]],
     task: str,

@@ -177,6 +177,17 @@ def stress(comparison: Comparison) -> Section | None:
     )
 
 
+def training(comparison: Comparison) -> Section | None:
+    """The training curves."""
+    found = {name: s for name, s in _with(comparison, "history").items() if s["history"]["nll"]}
+    return _section(
+        "How the training went",
+        [plots.training(found, _places(comparison))] if found else [],
+        "How surprised each method is at its training data, epoch by epoch. Curves that still fall at the end ask for "
+        "more epochs; one that jumps about asks for a lower learning rate.",
+    )
+
+
 SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     scores,
     reliability,
@@ -185,6 +196,7 @@ SECTIONS: tuple[Callable[[Comparison], Section | None], ...] = (
     selection,
     inside_outside,
     stress,
+    training,
     extremes,
 )
 """In the order of the page; a function returns None where its figure does not apply."""

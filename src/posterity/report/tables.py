@@ -1,4 +1,4 @@
-"""What can be promised with each method, and whether the promise was kept on data it was not made from."""
+"""Small tables: what can be promised with each method, and which of its uncertainties tells the unfamiliar."""
 
 from html import escape
 from typing import Any
@@ -18,8 +18,17 @@ INTERVALS = (
 )
 
 
-def table(comparison: Comparison) -> str:
-    """The section as HTML; empty where nothing can be promised."""
+MEASURES = {
+    "total": "total",
+    "epistemic": "epistemic",
+    "aleatoric": "aleatoric",
+    "confidence": "1 − confidence",
+    "energy": "energy",
+}
+
+
+def promises(comparison: Comparison) -> str:
+    """What was promised from one half of the data, and kept on the other; empty where nothing can be promised."""
     found = {m: s["promises"] for m, s in comparison.summaries.items() if s.get("promises") and m in comparison.methods}
     if not found:
         return ""
@@ -38,14 +47,46 @@ def table(comparison: Comparison) -> str:
         heads = ["width of a 90 % interval", "which held the truth"]
         rows = {m: [f"{p['intervals']['width']:.4g}", _percent(p["intervals"]["coverage"])] for m, p in found.items()}
         words = INTERVALS
+    return _section("What can be promised?", heads, rows, words)
+
+
+def detection(comparison: Comparison) -> str:
+    """AUROC of each kind of uncertainty, and two more scores of the epistemic one; empty without data from outside."""
+    found = {
+        m: s["outside"]["detection"]
+        for m, s in comparison.summaries.items()
+        if m in comparison.methods and s.get("outside", {}).get("detection")
+    }
+    if not found:
+        return ""
+    measures = [name for name in MEASURES if any(name in scores for scores in found.values())]
+    heads = [*(MEASURES[name] for name in measures), "AUPR, epistemic", "FPR at 95 %, epistemic"]
+    rows = {
+        m: [
+            *(f"{scores[name]['auroc']:.3f}" if name in scores else "–" for name in measures),
+            f"{scores['epistemic']['aupr']:.3f}",
+            _percent(scores["epistemic"]["fpr95"]),
+        ]
+        for m, scores in found.items()
+    }
+    words = (
+        f"How well each kind of uncertainty tells {comparison.outside} from test data: AUROC, where 1 is always and "
+        "0.5 never. AUPR counts the share of real alarms among all; FPR at 95 % is the share of test data under false "
+        "alarm when 95 % of the others are found. Where the total does better than its epistemic part, the others are merely "
+        "ambiguous to the network, not unknown."
+    )
+    return _section("Which uncertainty notices the unfamiliar?", heads, rows, words)
+
+
+def _section(title: str, heads: list[str], rows: dict[str, list[str]], words: str) -> str:
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in ("method", *heads))
     body = "".join(
         f'<tr><th scope="row">{escape(m)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in cells)}</tr>'
         for m, cells in rows.items()
     )
     return (
-        '<section><h2>What can be promised?</h2><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="Promises of each method"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<section><h2>{escape(title)}</h2><div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         f'<p class="note">{escape(words)}</p></section>'
     )
 
