@@ -13,7 +13,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all,export,huggingface,dev]"
 	touch $@
 
 demo: install

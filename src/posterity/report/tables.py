@@ -72,8 +72,8 @@ def detection(comparison: Comparison) -> str:
     words = (
         f"How well each kind of uncertainty tells {comparison.outside} from test data: AUROC, where 1 is always and "
         "0.5 never. AUPR counts the share of real alarms among all; FPR at 95 % is the share of test data under false "
-        "alarm when 95 % of the others are found. Where the total does better than its epistemic part, the others are merely "
-        "ambiguous to the network, not unknown."
+        "alarm when 95 % of the others are found. Where the total does better than its epistemic part, the others are "
+        "merely ambiguous to the network, not unknown."
     )
     return _section("Which uncertainty notices the unfamiliar?", heads, rows, words)
 
