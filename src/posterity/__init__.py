@@ -1,7 +1,7 @@
 """Implicit posteriors for neural networks: honest uncertainty for any PyTorch network."""
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 from posterity import networks
 from posterity.errors import Error
@@ -11,14 +11,19 @@ from posterity.methods import table as methods
 from posterity.posterior import Functions, Posterior
 from posterity.prediction import Prediction, predict
 from posterity.storage import load, save
+from posterity.tokens import Tokens
 from posterity.training import fit
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Load what is not needed at once when it is first used."""
-    if name in ("datasets", "diagnostics", "evaluation", "plots", "report"):
+    if name in ("PosteriorClassifier", "PosteriorRegressor"):
+        return getattr(importlib.import_module("posterity.estimators"), name)
+    if name == "export":
+        return importlib.import_module("posterity.deployment").export
+    if name in ("datasets", "diagnostics", "evaluation", "huggingface", "plots", "report"):
         return importlib.import_module(f"posterity.{name}")
     raise AttributeError(f"module 'posterity' has no attribute {name!r}")
 
@@ -40,6 +45,7 @@ __all__ = [
     "MCDropout",
     "Posterior",
     "Prediction",
+    "Tokens",
     "fit",
     "load",
     "methods",

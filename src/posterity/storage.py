@@ -22,7 +22,7 @@ from posterity.posterior import Posterior
 
 FORMAT = 1
 _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
-_PREFIX = "network."
+PREFIX = "network."
 _LARGEST_CONFIG = 64 * 1024 * 1024
 
 
@@ -36,38 +36,24 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
         preprocessing: what turns raw rows into the network's inputs (`posterity.datasets` makes it); kept with it.
     """
     folder = Path(folder)
-    names = {cls: name for name, cls in TABLE.items()}
-    if type(posterior) not in names:
-        raise Error(f"{type(posterior).__name__} is not one of the methods that can be saved: {', '.join(TABLE)}.")
-    likelihoods = {cls: name for name, cls in LIKELIHOODS.items()}
-    if type(posterior.likelihood) not in likelihoods:
-        raise Error(f"The likelihood {type(posterior.likelihood).__name__} cannot be saved: it is not the library's.")
     preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
     config = {
-        "format": FORMAT,
-        "method": names[type(posterior)],
-        "arguments": posterior.config(),
-        "likelihood": {"name": likelihoods[type(posterior.likelihood)], **posterior.likelihood.config()},
+        **description(posterior),
         "network": getattr(posterior.network, "recipe", None),
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "holds_network": network,
     }
-    try:
-        text = json.dumps(config, indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise Error(f"The posterior's arguments cannot be written as JSON: {error}.") from error
+    text = as_json(config)
     state = posterior.state_dict()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if network:
-            _write(
+            write(
                 folder / _NETWORK,
-                {k.removeprefix(_PREFIX): v for k, v in state.items() if k.startswith(_PREFIX)},
+                {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)},
             )
-        _write(folder / _POSTERIOR, {k: v for k, v in state.items() if not k.startswith(_PREFIX)})
-        temporary = folder / f"{_CONFIG}.{os.getpid()}.part"
-        temporary.write_text(text)
-        temporary.replace(folder / _CONFIG)
+        write(folder / _POSTERIOR, added(posterior))
+        write_text(folder / _CONFIG, text)
         if not network:
             (folder / _NETWORK).unlink(missing_ok=True)
     except OSError as error:
@@ -79,14 +65,18 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
     """Read a posterior from a folder.
 
     Args:
-        folder: what `save` wrote, or a run's `models/<method>`.
+        folder: what `save` or `save_pretrained` wrote, or a run's `models/<method>`.
         network: the same architecture; its weights come from the folder, unless that was saved with network=False.
             It can be left out where the folder says which of `posterity.networks` it is.
     """
     folder = Path(folder)
-    config = _read_config(folder)
-    own = _read(folder / _POSTERIOR)
-    weights = _read(folder / _NETWORK) if config["holds_network"] else {}
+    if (folder / "posterity_config.json").is_file():
+        from posterity.pretrained import from_pretrained
+
+        return from_pretrained(folder, network)
+    config = {"network": None, "preprocessing": None, **read_config(folder / _CONFIG, {"holds_network": bool})}
+    own = read(folder / _POSTERIOR)
+    weights = read(folder / _NETWORK) if config["holds_network"] else {}
     given = network is not None
     if network is None:
         if config["network"] is None:
@@ -96,22 +86,66 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
         with torch.random.fork_rng(devices=[]):
             network = networks.rebuild(config["network"])
     if config["holds_network"]:
-        _check(network.state_dict(), weights, "network")
+        check(network.state_dict(), weights, "network")
         if not given:
             network.to(next((v.dtype for v in weights.values() if v.is_floating_point()), torch.float32))
-    posterior = _build(TABLE[config["method"]], network, config["arguments"])
-    posterior.likelihood = _likelihood(config["likelihood"])
-    _check({k: v for k, v in posterior.state_dict().items() if not k.startswith(_PREFIX)}, own, "posterior")
-    posterior.load_state_dict({**{_PREFIX + k: v for k, v in weights.items()}, **own}, strict=False)
-    posterior.to(next(network.parameters(), torch.zeros(())).device)
+    posterior = attach(config, network, own, weights)
     if config["preprocessing"] is not None:
         from posterity.datasets import Preprocessing
 
         posterior.preprocessing = Preprocessing.from_dict(config["preprocessing"])
+    return posterior
+
+
+def description(posterior: Posterior) -> dict[str, Any]:
+    """What a configuration says of a posterior itself: format version, method and arguments, likelihood."""
+    names = {cls: name for name, cls in TABLE.items()}
+    if type(posterior) not in names:
+        raise Error(f"{type(posterior).__name__} is not one of the methods that can be saved: {', '.join(TABLE)}.")
+    likelihoods = {cls: name for name, cls in LIKELIHOODS.items()}
+    if type(posterior.likelihood) not in likelihoods:
+        raise Error(f"The likelihood {type(posterior.likelihood).__name__} cannot be saved: it is not the library's.")
+    return {
+        "format": FORMAT,
+        "method": names[type(posterior)],
+        "arguments": posterior.config(),
+        "likelihood": {"name": likelihoods[type(posterior.likelihood)], **posterior.likelihood.config()},
+    }
+
+
+def added(posterior: Posterior) -> dict[str, Tensor]:
+    """What a posterior adds to its network, and the likelihood's noise."""
+    return {name: value for name, value in posterior.state_dict().items() if not name.startswith(PREFIX)}
+
+
+def attach(
+    config: dict[str, Any], network: nn.Module, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+) -> Posterior:
+    """The posterior of a configuration around a network, with what it adds and the network's weights, in evaluation."""
+    posterior = _build(TABLE[config["method"]], network, config["arguments"])
+    posterior.likelihood = _likelihood(config["likelihood"])
+    check(added(posterior), own, "posterior")
+    posterior.load_state_dict({**{PREFIX + k: v for k, v in weights.items()}, **own}, strict=False)
+    posterior.to(next(network.parameters(), torch.zeros(())).device)
     return posterior.eval()
 
 
-def _write(path: Path, state: Mapping[str, Tensor]) -> None:
+def as_json(config: dict[str, Any]) -> str:
+    """A configuration as text."""
+    try:
+        return json.dumps(config, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Error(f"The posterior's arguments cannot be written as JSON: {error}.") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in one piece."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def write(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write tensors in one piece; a tensor with several names is written once."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -134,7 +168,8 @@ def _write(path: Path, state: Mapping[str, Tensor]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -146,10 +181,10 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise Error(f"{path} is damaged: {error}") from error
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / _CONFIG
+def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration in a file; `more` are fields, and their kinds, that it must have beside a posterior's own."""
     if not path.is_file():
-        raise Error(f"{folder} is no model folder: it has no {_CONFIG}.")
+        raise Error(f"{path.parent} is no model folder: it has no {path.name}.")
     try:
         if path.stat().st_size > _LARGEST_CONFIG:
             raise Error(f"{path} is too large to be a model's configuration.")
@@ -161,13 +196,12 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None
         raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.")
-    fields = {"method": str, "arguments": dict, "likelihood": dict, "holds_network": bool}
-    for name, kind in fields.items():
+    for name, kind in {"method": str, "arguments": dict, "likelihood": dict, **more}.items():
         if not isinstance(config.get(name), kind):
             raise Error(f"{path} is damaged: {name!r} is missing or of the wrong kind.")
     if config["method"] not in TABLE:
         raise Error(f"{path} names the method {config['method']!r}; known are {', '.join(TABLE)}.")
-    return {"network": None, "preprocessing": None, **config}
+    return config
 
 
 def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) -> Posterior:
@@ -194,7 +228,7 @@ def _likelihood(config: dict[str, Any]) -> Likelihood:
         raise Error(f"The model's configuration does not fit its likelihood: {error}") from error
 
 
-def _check(own: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> None:
+def check(own: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> None:
     """Refuse other names, shapes or kinds of numbers than there should be, before anything changes."""
     places = {value.data_ptr() for name, value in own.items() if name in found and value.numel()}
     missing = [name for name, value in own.items() if name not in found and value.data_ptr() not in places]

@@ -4,18 +4,19 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
 
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Likelihood
-from posterity.loading import Batches, numpy_seed
+from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, count, positive
 from posterity.running import Bar, Run, Settings, Stop, accelerate, generators
 
@@ -51,9 +52,13 @@ def fit(
 ) -> History:
     """Train a posterior.
 
+    Parameters that require no gradient stay as they are, and so do the running statistics of a batch normalisation
+    whose own parameters are such (see `train_mode`).
+
     Args:
         posterior: any method; it is trained in place.
-        data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader.
+        data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A mapping, or batches that
+            are mappings, hold the answers as "labels" and the network's keyword arguments beside them.
         likelihood: of y; it is attached to the posterior, and a learned noise is trained with it.
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
@@ -87,6 +92,7 @@ def fit(
     posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
+    data, validation = _split(data), _split(validation)
     if isinstance(validation, float):
         data, validation = _held_out(data, validation, seed)
     batches = Batches(data, None if batch_size is None else count(batch_size, "batch_size"), shuffle=True, device=where)
@@ -129,7 +135,7 @@ def fit(
         stop = stack.enter_context(Stop(checkpoint))
         for epoch in range(start // steps, epochs):
             began = time.perf_counter()
-            posterior.train()
+            train_mode(posterior)
             for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip=max(0, start - epoch * steps)):
                 run.step(batch)
                 bar.update(run.postfix())
@@ -151,6 +157,24 @@ def fit(
         history.best = int(best["epoch"])
     posterior.eval()
     return history
+
+
+def train_mode(posterior: Posterior) -> Posterior:
+    """`posterior.train()`, but batch normalisation that is frozen stays in evaluation mode.
+
+    It is frozen where none of its parameters is trained, or drawn around means that are (where it has none: none of
+    the network's at all). Else its running statistics would move under weights that do not.
+    """
+    posterior.train()
+    means = getattr(posterior, "means", None)
+    still = isinstance(means, Tensor) and not means.requires_grad
+    drawn = {} if still else getattr(getattr(posterior, "weights", None), "shapes", {})
+    moving = {name for name, p in posterior.network.named_parameters() if p.requires_grad or name in drawn}
+    for name, module in posterior.network.named_modules():
+        own = {f"{name}.{key}".lstrip(".") for key, _ in module.named_parameters(recurse=False)}
+        if isinstance(module, _NormBase) and not (own & moving if own else moving):
+            module.eval()
+    return posterior
 
 
 class TensorBoard:
@@ -187,6 +211,16 @@ def _seed(seed: int | None) -> int:
 def _name(spec: schedules.Spec | None) -> str:
     """What a checkpoint remembers of a schedule."""
     return getattr(spec, "__qualname__", type(spec).__name__) if callable(spec) else repr(spec)
+
+
+def _split(data: Any) -> Any:
+    """A mapping in memory as (x, y); anything else as it is."""
+    if not isinstance(data, Mapping):
+        return data
+    batch = _as_batch(data)
+    if batch.y is None:
+        raise Error('The mapping holds no answers: give them as "labels", or data as a pair (x, y).')
+    return batch.x, batch.y
 
 
 def _held_out(data: Any, share: float, seed: int) -> tuple[Any, Any]:

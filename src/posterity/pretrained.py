@@ -1,0 +1,128 @@
+"""Folders with what a posterior adds beside a pretrained model of Hugging Face.
+
+config.json            the base model's configuration
+model.safetensors      the base model, unless the folder refers to another one (`base=`)
+posterity_config.json  format version, method and its arguments, likelihood, architecture, base
+posterity.safetensors  what the posterior adds; with `base=` also the weights that are not the base's
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import storage
+from posterity.errors import Error, require
+from posterity.posterior import Posterior
+
+transformers: Any = require("transformers")
+
+CONFIG, ADDED = "posterity_config.json", "posterity.safetensors"
+
+
+def save_pretrained(posterior: Posterior, folder: str | Path, base: str | Path | None = None) -> Path:
+    """Write a posterior around a model of `transformers` to a folder.
+
+    Args:
+        posterior: any method of `posterity.methods()`.
+        folder: where.
+        base: the name or folder of the pretrained model that the network started from. Then only what differs from it
+            is written: the posterior's own parameters, a new head, whatever else was trained. Without it the whole
+            model is written beside them.
+    """
+    folder = Path(folder)
+    network: Any = posterior.network
+    name = type(network).__name__
+    if _architecture(name) is not type(network):
+        raise Error(f"{name} is no model of transformers: use posterity.save, and posterity.load with the network.")
+    if base is not None and folder.resolve() == Path(base).resolve():
+        raise Error(f"{folder} is the base model's own folder: choose another one.")
+    text = storage.as_json(
+        {**storage.description(posterior), "architecture": name, "base": None if base is None else str(base)}
+    )
+    own = storage.added(posterior)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if base is None:
+            network.save_pretrained(folder)
+        else:
+            own |= {storage.PREFIX + key: value for key, value in _changed(network, str(base)).items()}
+            config = copy.deepcopy(network.config)
+            config.architectures = [name]
+            config.save_pretrained(folder)
+        storage.write(folder / ADDED, own)
+        storage.write_text(folder / CONFIG, text)
+    except OSError as error:
+        raise Error(f"Cannot write the model to {folder}: {error.strerror or error}.") from error
+    return folder
+
+
+def from_pretrained(folder: str | Path, network: nn.Module | None = None) -> Posterior:
+    """Read what `save_pretrained` wrote; no code of a stranger is run, and weights are safetensors only.
+
+    To go on training, freeze again what was frozen: a folder does not say.
+
+    Args:
+        folder: where.
+        network: the base model, where it is loaded already; by default it comes from the folder or from the base that
+            the folder names, which may be a download.
+    """
+    folder = Path(folder)
+    config = storage.read_config(folder / CONFIG, {"architecture": str, "base": (str, type(None))})
+    own = storage.read(folder / ADDED)
+    changed = {key.removeprefix(storage.PREFIX): own.pop(key) for key in list(own) if key.startswith(storage.PREFIX)}
+    if network is None:
+        network = _network(config["architecture"], folder, config["base"] or str(folder))[0]
+    state = network.state_dict()
+    storage.check({key: value for key, value in state.items() if key in changed}, changed, "network")
+    return storage.attach(config, network, own, changed)
+
+
+def _architecture(name: str) -> Any:
+    """The model class of this name, or None."""
+    found = getattr(transformers, name, None)
+    return found if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) else None
+
+
+def _network(architecture: str, config: Any, weights: str) -> tuple[nn.Module, dict[str, Any]]:
+    """A model with the weights of a name or folder, and which of its tensors these lack."""
+    cls = _architecture(architecture)
+    if cls is None:
+        raise Error(f"transformers {transformers.__version__} has no model {architecture!r}.")
+    try:
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            config = cls.config_class.from_pretrained(config) if isinstance(config, Path) else copy.deepcopy(config)
+            options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
+            network, info = cls.from_pretrained(weights, config=config, **options)
+    except (OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError, ImportError) as error:
+        raise Error(f"The base model {weights!r} cannot be loaded as {architecture}: {error}") from error
+    return network, info
+
+
+def _changed(network: Any, base: str) -> dict[str, Tensor]:
+    """The network's tensors that a base model lacks or has other values of."""
+    original, info = _network(type(network).__name__, network.config, base)
+    lacking = [*info["missing_keys"], *info["mismatched_keys"]]
+    new = {key if isinstance(key, str) else key[0] for key in lacking}
+    theirs = original.state_dict()
+
+    def same(name: str, value: Tensor) -> bool:
+        return name not in new and value.dtype == theirs[name].dtype and torch.equal(value.cpu(), theirs[name])
+
+    return {name: value for name, value in network.state_dict().items() if not same(name, value)}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers reports what a base model lacks; here that is expected."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
