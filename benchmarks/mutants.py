@@ -1,10 +1,12 @@
 """How many small errors in the code do the tests catch? A random sample of mutants, each run against the tests of its file.
 
-    python -m benchmarks.mutants --out FILE [--count 100] [--seed 0] [--workers 2] [--only methods/bbb.py]
-    python -m benchmarks.mutants show FILE
+    python -m benchmarks.mutants run [--count 100] [--only methods/bbb.py] [--again]
+    python -m benchmarks.mutants show    the survivors
+    python -m benchmarks.mutants page    docs/mutants.md, from the recorded runs and the reasons beside them
 
-A mutant is the package with one operator, number, comparison or call changed. Mutants that FILE holds already are not
-run again. It is killed if a test fails, or takes three times as long as with the right code.
+A mutant is the package with one operator, number, comparison or call changed. It is killed if a test fails, or takes
+three times as long as with the right code. Mutants that the file of results holds already are not run again, except
+the survivors with `--again`.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from typing import Any, NamedTuple
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import pytest  # noqa: E402
+import pytest
 
 # Imported once, for all the processes that are forked.
 for name in ("torch.export", "torch._dynamo", "scipy.stats", "pandas", "sklearn.linear_model", "matplotlib.figure"):
@@ -39,6 +41,16 @@ for name in ("torchmetrics.classification", "safetensors.torch"):
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "posterity"
+METHODS = sorted(f"methods/{path.name}" for path in (PACKAGE / "methods").glob("*.py") if path.stem != "__init__")
+FILES = [*METHODS, "likelihoods.py", "prediction.py"]
+RESULTS = ROOT / "benchmarks" / "results" / "mutants.jsonl"
+REASONS = ROOT / "benchmarks" / "results" / "mutants_reasons.json"
+PAGE = ROOT / "docs" / "mutants.md"
+KINDS = {
+    "equivalent": "the results are the same",
+    "harmless": "time, memory or the choice of a path to the same result",
+    "open": "a difference that the tests do not see",
+}
 Job = dict[str, Any]
 
 
@@ -121,20 +133,43 @@ def spans(tree: ast.AST) -> dict[int, range]:
     return found
 
 
-def mutants(path: Path) -> list[tuple[str, range, str]]:
-    """The changed sources of a file, each with a description and the lines that must run for it to matter."""
-    tree = ast.parse(path.read_text())
-    found, lines = [], spans(tree)
+def places(tree: ast.AST) -> dict[int, str]:
+    """The function or class that each node belongs to."""
+    found: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            name = f"{found[id(node)]}.{node.name}".lstrip(".") if id(node) in found else node.name
+            found |= dict.fromkeys(map(id, ast.walk(node)), name)
+    return found
+
+
+def mutants(file: str) -> list[Job]:
+    """All mutants of a file: where, what, the changed source, and the lines that must run for it to matter."""
+    text = (PACKAGE / file).read_text()
+    tree = ast.parse(text)
+    found, of, within = [], spans(tree), places(tree)
     for index, (node, attribute, value) in enumerate(sites(tree)):
         changed = copy.deepcopy(tree)
         target = [place for place, _, _ in sites(changed)][index]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             attribute, value = "operand", ast.UnaryOp(ast.Not(), target.operand)  # type: ignore[attr-defined]
         setattr(target, attribute, value)
-        before, after = (ast.unparse(place).splitlines()[0][:80] for place in (node, ast.fix_missing_locations(target)))
-        change = f"{getattr(node, 'lineno', 0)}: {before} → {after}"
-        found.append((change, lines[id(node)], ast.unparse(changed)))
+        before, after = (ast.unparse(place).splitlines()[0] for place in (node, ast.fix_missing_locations(target)))
+        job = {
+            "file": file,
+            "place": within.get(id(node), ""),
+            "line": text.splitlines()[node.lineno - 1].strip(),  # type: ignore[attr-defined]
+            "change": f"{before} → {after}",
+        }
+        job["times"] = sum(all(other[k] == job[k] for k in job) for other in found)
+        found.append(job | {"lines": of[id(node)], "source": ast.unparse(changed)})
     return found
+
+
+def name(record: Job) -> str:
+    """What a mutant is called; it does not change with the lines before it."""
+    again = f" ({record['times'] + 1})" if record["times"] else ""
+    return f"{record['file']} {record['place']}: {record['change']}{again} in {record['line']}"
 
 
 def tests(file: str) -> list[str]:
@@ -171,20 +206,18 @@ class Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
-        self.test = item.nodeid
+        self.test, began = item.nodeid, time.process_time()
         self.lines[self.test] = set()
         result = yield
-        self.test = ""
+        self.seconds[self.test], self.test = time.process_time() - began, ""
         return result
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
 
 
 class Choice:
-    """A plugin of pytest: only those tests that run one of some lines, the quick ones first."""
+    """A plugin of pytest: only the tests that run one of some lines, in less than so many seconds; quick ones first."""
 
-    def __init__(self, known: Known, lines: range) -> None:
+    def __init__(self, known: Known, lines: range, quick: float) -> None:
+        self.quick = quick
         self.known, self.every = known, any(line in known.lines[""] for line in lines)
         self.wanted = set(lines)
 
@@ -193,15 +226,18 @@ class Choice:
         items[:] = [
             item
             for item in items
-            if self.every
-            or "compil" in item.name
-            or "export" in item.name
-            or self.wanted & self.known.lines.get(item.nodeid, self.wanted)
+            if self.known.seconds.get(item.nodeid, 0.0) < self.quick
+            and (
+                self.every
+                or "compil" in item.name
+                or "export" in item.name
+                or self.wanted & self.known.lines.get(item.nodeid, self.wanted)
+            )
         ]
         items.sort(key=lambda item: round(self.known.seconds.get(item.nodeid, 0.0), 1))
 
 
-def child(job: Job, folder: Path, known: Known | None) -> None:
+def child(job: Job, folder: Path, known: Known | None, quick: float) -> None:
     """In a process of its own: the tests of one mutant, with a copy of the package in a folder."""
     shutil.copytree(ROOT / "src", folder / "src")
     changed = folder / "src" / "posterity" / job["file"]
@@ -209,7 +245,7 @@ def child(job: Job, folder: Path, known: Known | None) -> None:
     if known is None:
         sys.settrace(plugin.trace)
     else:
-        plugin = Choice(known, job["lines"])
+        plugin = Choice(known, job["lines"], quick)
         changed.write_text(job["source"])
         limit = math.ceil(3 * sum(known.seconds.values()) + 20)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
@@ -229,13 +265,13 @@ def child(job: Job, folder: Path, known: Known | None) -> None:
     os._exit(int(code))
 
 
-def attempts(jobs: list[Job], workers: int, known: dict[str, Known]) -> Iterator[dict[str, Any]]:
+def attempts(jobs: list[Job], known: dict[str, Known], options: argparse.Namespace) -> Iterator[Job]:
     """Run the tests of each job, some at a time; a mutant has three times the processor time of the right code."""
     waiting, running = list(reversed(jobs)), {}
     while waiting or running:
-        while waiting and len(running) < workers:
+        while waiting and len(running) < options.workers:
             job, folder = waiting.pop(), Path(tempfile.mkdtemp())
-            arguments = (job, folder, known.get(job["file"]))
+            arguments = (job, folder, known.get(job["file"]), options.quick)
             process = multiprocessing.get_context("fork").Process(target=child, args=arguments)
             process.start()
             running[process.sentinel] = (process, job, folder, time.time())
@@ -248,63 +284,111 @@ def attempts(jobs: list[Job], workers: int, known: dict[str, Known]) -> Iterator
                 known[job["file"]] = pickle.loads((folder / "known").read_bytes())
             shutil.rmtree(folder)
             survived = process.exitcode in (0, 5)  # 5: no test runs the line
-            yield {key: job[key] for key in ("file", "site", "change")} | {
+            yield {key: value for key, value in job.items() if key not in ("lines", "source")} | {
                 "killed": not survived,
                 "seconds": round(time.time() - began, 1),
                 "by": "" if survived else (failed or [f"exit {process.exitcode}"])[0],
             }
 
 
-def everything(files: list[str]) -> list[Job]:
-    return [
-        {"file": file, "site": site, "change": change, "lines": lines, "source": source}
-        for file in files
-        for site, (change, lines, source) in enumerate(mutants(PACKAGE / file))
-    ]
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def read() -> list[Job]:
+    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
     return [line for line in lines if "change" in line]
 
 
 def run(options: argparse.Namespace) -> None:
-    files = sorted(f"methods/{path.name}" for path in (PACKAGE / "methods").glob("*.py") if path.stem != "__init__")
-    files = [options.only] if options.only else [*files, "likelihoods.py", "prediction.py"]
-    jobs = everything(files)
-    print(f"{len(jobs)} mutants in {len(files)} files", flush=True)
-    done = {(record["file"], record["change"], record["site"]) for record in read(options.out)}
-    chosen = random.Random(options.seed).sample(jobs, min(options.count, len(jobs)))
-    chosen = [job for job in chosen if (job["file"], job["change"], job["site"]) not in done]
+    """Try those mutants that are not recorded; written after each, and in order at the end."""
+    jobs = {name(job): job for file in FILES for job in mutants(file)}
+    records = {name(record): record for record in read() if name(record) in jobs}
+    chosen = random.Random(options.seed).sample(sorted(jobs), min(options.count, len(jobs)))
+    chosen = [key for key in chosen if options.only in (None, jobs[key]["file"])]
+    chosen = [key for key in chosen if key not in records or (options.again and not records[key]["killed"])]
+    files = [file for file in FILES if any(jobs[key]["file"] == file for key in chosen)]
+    print(f"{len(chosen)} of {len(jobs)} mutants, in {len(files)} files", flush=True)
     known: dict[str, Known] = {}
-    right = [{"file": file, "site": -1, "change": "none", "source": None} for file in files]
-    for result in attempts(right, options.workers, known):
+    for result in attempts([{"file": file, "source": None} for file in files], known, options):
         print(f"unchanged {result['file']}: {result['seconds']} s {result['by']}", flush=True)
         if result["killed"]:
             sys.exit("the tests fail with the right code")
-    for result in attempts(chosen, options.workers, known):
-        with options.out.open("a") as file:
+    for result in attempts([jobs[key] for key in chosen], known, options):
+        records[name(result)] = result
+        with RESULTS.open("a") as file:
             file.write(json.dumps(result, ensure_ascii=False) + "\n")
-        word = "killed" if result["killed"] else "SURVIVED"
-        print(f"{word} {result['file']}:{result['change']} {result['seconds']} s", flush=True)
+        print(f"{'killed' if result['killed'] else 'SURVIVED'} {name(result)} {result['seconds']} s", flush=True)
+
+    from benchmarks.measure import machine  # imports the package, which no mutant's process may have done
+
+    head = {"command": "python -m benchmarks.mutants run --count 2000", "machine": machine()}
+    ordered = [head, *(records[key] for key in jobs if key in records)]
+    RESULTS.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in ordered))
+
+
+def page() -> str:
+    """docs/mutants.md; every survivor must have a reason, and every reason a survivor."""
+    head, records = json.loads(RESULTS.read_text().splitlines()[0]), read()
+    reasons = json.loads(REASONS.read_text())
+    alive = {name(record): record for record in records if not record["killed"]}
+    given = [key for group in reasons for key in group["mutants"]]
+    if set(given) != set(alive) or len(given) != len(alive):
+        sys.exit("\n".join(["survivors and reasons differ:", *sorted(set(given) ^ set(alive))]))
+    machine_, killed = head["machine"], len(records) - len(alive)
+    lines = [
+        "# Mutants",
+        "",
+        "Do the tests see small errors? Every operator, comparison, number, truth value and some calls (`sum` for `mean`, `exp` for",
+        "`log`, `all` for `any`, …) of the methods, the likelihoods and the predictions was changed, one at a time, and the tests of",
+        "that file were run. A mutant is killed if a test fails, or if the tests take three times the processor time of the right code.",
+        "",
+        f"**{killed} of {len(records)} mutants are killed ({killed / len(records):.1%}).** Generated by `python -m benchmarks.mutants page` from",
+        f"`benchmarks/results/mutants.jsonl`, made by `{head['command']}`: {machine_['processor']},",
+        f"Python {machine_['python']}, torch {machine_['torch']}. Error messages, annotations and docstrings are not changed.",
+        "",
+        "| file | mutants | killed | |",
+        "|---|---|---|---|",
+    ]
+    for file in FILES:
+        own = [record["killed"] for record in records if record["file"] == file]
+        lines.append(f"| `{file}` | {len(own)} | {sum(own)} | {sum(own) / max(1, len(own)):.0%} |")
+    lines += ["", "## The survivors", ""]
+    counts = {kind: sum(len(g["mutants"]) for g in reasons if g["kind"] == kind) for kind in KINDS}
+    lines += [f"- **{kind}** ({counts[kind]}): {words}" for kind, words in KINDS.items()]
+    for kind in KINDS:
+        lines += ["", f"### {kind[0].upper()}{kind[1:]}", "", "| why | where | change |", "|---|---|---|"]
+        for group in (g for g in reasons if g["kind"] == kind):
+            why = group["reason"]
+            for key in group["mutants"]:
+                record = alive[key]
+                where = f"`{record['file'].removesuffix('.py')}` {record['place']}"
+                code = f"{code_(record['change'])} in {code_(record['line'])}"
+                lines.append(f"| {why} | {where} | {code} |")
+                why = "″"
+    return "\n".join(lines) + "\n"
+
+
+def code_(text: str) -> str:
+    """A piece of code in a cell of a table."""
+    return f"`{text}`".replace("|", "\\|")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=("run", "show"), default="run")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("command", choices=("run", "show", "page"))
+    parser.add_argument("--count", type=int, default=100, help="so many at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only", help="a file below the package")
+    parser.add_argument("--only", choices=FILES)
+    parser.add_argument("--quick", type=float, default=1e9, help="only tests of fewer seconds")
+    parser.add_argument("--again", action="store_true", help="run the survivors again")
     options = parser.parse_args()
     if options.command == "run":
         run(options)
-        return
-    records = read(options.out)
-    killed = sum(record["killed"] for record in records)
-    print(f"{killed} of {len(records)} killed ({killed / max(1, len(records)):.0%})")
-    print(*(f"{r['file']}:{r['change']}" for r in records if not r["killed"]), sep="\n")
+    elif options.command == "page":
+        PAGE.write_text(page())
+    else:
+        records = read()
+        killed = sum(record["killed"] for record in records)
+        print(f"{killed} of {len(records)} killed ({killed / max(1, len(records)):.0%})")
+        print(*(name(record) for record in records if not record["killed"]), sep="\n")
 
 
 if __name__ == "__main__":

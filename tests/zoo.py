@@ -1,4 +1,8 @@
-"""Twelve kinds of networks, several of which other libraries convert wrongly or in part: name → (make, inputs)."""
+"""Kinds of networks, many of which other libraries convert wrongly or in part: name → (make, inputs).
+
+These twelve are those on which peers were measured; `zoo_more` has what else torch offers, `zoo_transformers` families
+of Hugging Face transformers.
+"""
 
 import torch
 from torch import nn
@@ -55,8 +59,8 @@ class Bare(nn.Module):
         return self.scale * x @ self.w
 
 
-def numbers(*shape):
-    return lambda: torch.randn(4, *shape, generator=generator(1))
+def numbers(*shape, rows=4):
+    return lambda: torch.randn(rows, *shape, generator=generator(1))
 
 
 def tokens():

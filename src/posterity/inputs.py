@@ -15,16 +15,33 @@ from torch import Tensor, nn
 from posterity.errors import Error
 
 
-def call(network: nn.Module, x: Any, weights: Mapping[str, Tensor] | None = None) -> Any:
+def call(network: nn.Module, x: Any, weights: Mapping[str, Tensor] | None = None, ties: bool = True) -> Any:
     """Call a network with x: a tuple or list gives positional arguments, a mapping keyword arguments.
 
-    With `weights` it is called with these in place of its own parameters and buffers of the same names; ties are kept.
+    With `weights` it is called with these in place of its own parameters and buffers of the same names, and with `ties`
+    of all other names that these have.
     """
     args = tuple(x) if isinstance(x, (tuple, list)) else () if isinstance(x, Mapping) else (x,)
     kwargs = dict(x) if isinstance(x, Mapping) else {}
     if weights:
-        return torch.func.functional_call(network, dict(weights), args, kwargs)
+        swapped = _with_ties(network, weights) if ties else dict(weights)
+        return torch.func.functional_call(network, swapped, args, kwargs, tie_weights=False)
     return network(*args, **kwargs)
+
+
+def _with_ties(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under all names that their tensors have in the network.
+
+    A module that the network holds under several names is named once: torch's own way swaps its weights twice, and puts
+    the first swap in their place afterwards.
+    """
+    names: dict[Tensor, list[str]] = {}
+    for at, module in network.named_modules():
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                names.setdefault(tensor, []).append(f"{at}.{key}" if at else key)
+    also = {name: every for every in names.values() for name in every}
+    return {other: value for name, value in weights.items() for other in also.get(name, [name])}
 
 
 def output(result: Any, name: str | int | None = None) -> Tensor:
@@ -53,6 +70,13 @@ def _fields(result: Any) -> dict[Any, Any]:
         named = getattr(result, "_fields", ())
         return dict(enumerate(result)) | dict(zip(named, result, strict=True)) if named else dict(enumerate(result))
     return {0: result}
+
+
+def results(result: Any) -> list[Tensor]:
+    """All tensors of a network's result."""
+    if isinstance(result, Tensor):
+        return [result]
+    return [tensor for value in _fields(result).values() if value is not result for tensor in results(value)]
 
 
 def apply(x: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -3,7 +3,7 @@
 import contextlib
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from posterity import inputs
+from posterity.added import Drop, call, switched_on
 from posterity.errors import Error
-from posterity.sites import ONE_AT_A_TIME, Selector, Site, change_last, select
+from posterity.rows import change_last, evaluation_mode
+from posterity.sites import find_direct
 
 
 class Kind(NamedTuple):
@@ -158,10 +160,19 @@ def _mix(z: Tensor) -> Tensor:
 
 
 class Plan(NamedTuple):
-    """What a pass through a network meets: whether dropout is added, and the place of rows at each dropout."""
+    """What a pass through a network meets.
+
+    Args:
+        added: whether dropout is added.
+        places: of the rows, at each dropout.
+        direct: the layers that the network uses without calling them.
+        missing: those that no dropout reaches, and why.
+    """
 
     added: bool
     places: list[Place]
+    direct: list[str]
+    missing: dict[str, str]
 
 
 class Plans:
@@ -170,7 +181,7 @@ class Plans:
     def __init__(self) -> None:
         self.known: dict[Any, Plan] = {}
 
-    def find(self, network: nn.Module, added: "list[Added]", x: Any) -> Plan:
+    def find(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
         """The plan for rows like those of x; the network stays as it was."""
         compiling = torch.compiler.is_compiling()
         if torch.compiler.is_dynamo_compiling() and has_attention(network):
@@ -180,35 +191,50 @@ class Plans:
         key = None if compiling else tuple(tensor.shape[1:] for tensor in inputs.tensors(x))
         if key is None or key not in self.known:
             with contextlib.nullcontext() if compiling else torch.no_grad(), evaluation_mode(network):
-                places, on = self._places(network, x), False
-                if not places and added:
-                    with switched_on(added):
-                        places, on = self._places(network, x), True
+                plan = Plan(False, self._places(network, [], x), [], {})
+                if not plan.places and added:
+                    plan = self._with(network, added, x)
             if key is None:
-                return Plan(on, places)
-            if added and not places:
+                return plan
+            if added and not plan.places:
                 warnings.warn(
-                    "No dropout acts in this network: the layers where it was added are used without being called, so "
-                    "all functions will be the same. Give the network dropout of its own.",
+                    "No dropout acts in this network: it does not use the layers where it was added, so all functions "
+                    "will be the same. Give the network dropout of its own.",
                     stacklevel=3,
                 )
-            self.known[key] = Plan(on, places)
+            self.known[key] = plan
         return self.known[key]
 
-    def _places(self, network: nn.Module, x: Any) -> list[Place]:
-        two, three = (_inputs_of_dropouts(network, _repeated(x, rows)) for rows in (2, 3))
+    def _with(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
+        """The plan of a network to which dropout is added."""
+        with switched_on(added, []):
+            for site in added:
+                site.called = False
+            _inputs_of_dropouts(network, added, _repeated(x, 2))
+        direct = [site.name for site in added if not site.hooked]
+        hooked = [site for site in added if site.hooked]
+        if torch.compiler.is_compiling():  # no gradient tells which of them are used
+            direct += [site.name for site in hooked if site.facts.linear and not site.called]
+        else:
+            direct += find_direct(hooked, network, _repeated(x, 2))
+        with switched_on(added, direct):
+            missing = {site.name: site.missing.replace("noise", "dropout") for site in added if site.missing}
+            return Plan(True, self._places(network, added, x), direct, missing)
+
+    def _places(self, network: nn.Module, added: Sequence[Drop], x: Any) -> list[Place]:
+        two, three = (_inputs_of_dropouts(network, added, _repeated(x, rows)) for rows in (2, 3))
         if len(two) != len(three):
             raise Error("The network calls dropout a different number of times for two rows and for three.")
         places = [_place(a.shape, b.shape) for a, b in zip(two, three, strict=True)]
         if any(place.copies > 1 for place in places):
             if torch.compiler.is_compiling():
                 raise Error("A dropout sees several positions of a row on one axis: leave functions uncompiled.")
-            changed = _inputs_of_dropouts(network, inputs.apply(_repeated(x, 2), change_last))
+            changed = _inputs_of_dropouts(network, added, inputs.apply(_repeated(x, 2), change_last))
             places = [_ordered(*each) for each in zip(places, two, changed, strict=True)]
         return places
 
 
-def _inputs_of_dropouts(network: nn.Module, x: Any) -> list[Tensor]:
+def _inputs_of_dropouts(network: nn.Module, added: Sequence[Drop], x: Any) -> list[Tensor]:
     seen: list[Tensor] = []
 
     def record(x: Tensor, p: float, function: Any) -> Tensor:
@@ -216,7 +242,7 @@ def _inputs_of_dropouts(network: nn.Module, x: Any) -> list[Tensor]:
         return x
 
     with Answer(record):
-        inputs.call(network, x)
+        call(network, added, x)
     return seen
 
 
@@ -246,40 +272,6 @@ def _ordered(place: Place, before: Tensor, now: Tensor) -> Place:
     return place._replace(blocked=blocked)
 
 
-class Added(Site):
-    """Dropout at the input of a layer, while it is on."""
-
-    def __init__(self, name: str, layer: nn.Module, rate: float, reached: set[str]) -> None:
-        super().__init__(name, layer, ("input",))
-        self.rate, self.on, self.reached = rate, False, reached
-
-    def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Pre-hook: drop."""
-        if not self.on:
-            if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
-                raise Error(
-                    f"The layer {self.name!r} is computed again in the backward pass (gradient checkpointing), where "
-                    "its dropout would be another one. Turn that off, or leave the layer out with layers=."
-                )
-            return None
-        if not torch.compiler.is_compiling():
-            self.reached.add(self.name)
-        if args:
-            return (F.dropout(args[0], self.rate, True), *args[1:]), kwargs
-        return args, {**kwargs, "input": F.dropout(kwargs["input"], self.rate, True)}
-
-
-def add(network: nn.Module, names: list[str], rate: float, reached: set[str]) -> list[Added]:
-    """Inert hooks that drop the inputs of the named layers once they are switched on; those that are called go to
-    `reached`."""
-    sites = []
-    for name in names if rate else []:
-        layer = network.get_submodule(name)
-        sites.append(Added(name, layer, rate, reached))
-        layer.register_forward_pre_hook(sites[-1].before, with_kwargs=True)
-    return sites
-
-
 def rate_of(module: nn.Module) -> float:
     """p of a dropout that can be drawn; 0 for any other module."""
     if isinstance(module, nn.modules.dropout._DropoutNd):
@@ -291,48 +283,6 @@ def has_attention(network: nn.Module) -> bool:
     """Whether torch's own attention drops: a compiler puts its fused kernel, which does not, in its place."""
     kinds = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
     return any(isinstance(layer, kinds) and any(map(rate_of, layer.modules())) for layer in network.modules())
-
-
-@contextlib.contextmanager
-def switched_on(added: list[Added]) -> Iterator[None]:
-    """Dropout is added in here; in one thread at a time."""
-    with contextlib.nullcontext() if torch.compiler.is_compiling() or not added else ONE_AT_A_TIME:
-        for site in added:
-            site.on = True
-        try:
-            yield
-        finally:
-            for site in added:
-                site.on = False
-
-
-def reasons_against(network: nn.Module, layers: Selector) -> dict[str, str | None]:
-    """The layers at which dropout can be added, and why others cannot.
-
-    Unless they are named it is not added at the first of several, where it would take data away: on tables of few
-    columns that costs more than it tells.
-    """
-    reasons = select(network, layers)
-    for name in reasons:
-        if isinstance(network.get_submodule(name), nn.RNNBase):
-            reasons[name] = "dropout is added at linear and convolution layers"
-    able = [name for name, reason in reasons.items() if reason is None]
-    if layers is None and len(able) > 1:
-        reasons[able[0]] = "dropout is not added at the first layer, whose inputs are the data"
-    return reasons
-
-
-@contextlib.contextmanager
-def evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """The network in evaluation mode, and back."""
-    training = [module for module in network.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @contextlib.contextmanager

@@ -21,8 +21,10 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from posterity import inputs
+from posterity.layers import is_plain
+from posterity.nodes import Site
 from posterity.posterior import randn
-from posterity.sites import LAYERS, Site, first_rows
+from posterity.rows import first_rows
 from posterity.weights import Weights
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -100,10 +102,11 @@ class Noises:
         for name, layer in self.network.named_modules() if self.estimator != "weights" else ():
             own = dict(layer.named_parameters(prefix=name, recurse=False))
             hooks = [*layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
-            kind = next((base for base in LAYERS if isinstance(layer, base)), None)
-            if any(uses[id(parameter)] > 1 for parameter in own.values()):
+            if not own.keys() <= self.weights.shapes.keys():
+                reason = "its layer has other parameters, which are not drawn"
+            elif any(uses[id(parameter)] > 1 for parameter in own.values()):
                 reason = "it is tied"
-            elif kind is None or type(layer).forward is not kind.forward:
+            elif not is_plain(layer):
                 reason = f"there is no other estimator for {type(layer).__name__}"
             elif layer._modules or "weight" not in layer._parameters or len(own) > 1 + ("bias" in layer._parameters):
                 reason = "its layer's weight is computed from other parameters"
@@ -155,7 +158,7 @@ class Noises:
             return "its layer is called with keywords"
         if used & set(layer.names):
             return "it is also used outside its layer"
-        if two[0][:1] != (2,) or three[0] != (3, *two[0][1:]) or len(two[0]) < 1 - layer.axis:
+        if two[0][:1] != (2,) or three[0] != (3, *two[0][1:]) or len(two[0]) < 1 - layer.facts.axis:
             return "the rows of the batch are not on axis 0 of its layer's input"
         if self.estimator != "auto":
             return self.estimator
@@ -226,7 +229,7 @@ class _Layer(Site):
     def _signs(self, values: Tensor, size: int) -> Tensor:
         """±1 for every row and feature, shaped to multiply `values`."""
         shape = [len(values), *[1] * (values.dim() - 1)]
-        shape[self.axis] = size
+        shape[self.facts.axis] = size
         return randn(tuple(shape), values, self.generator).sign()
 
 

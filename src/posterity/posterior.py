@@ -7,7 +7,8 @@ functions (`draw`). All that follows training (prediction, evaluation, plots, ex
 import copy
 import math
 import operator
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,13 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.errors import Error
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.sites import Site, Sites
+from posterity.memory import Memory
+from posterity.nodes import Site
+from posterity.rows import encoders
+from posterity.sites import ONE_AT_A_TIME, Sites
+
+#: So many functions are worth a word when they run one by one.
+MANY = 32
 
 
 class Entry(NamedTuple):
@@ -152,19 +159,22 @@ class Functions(nn.Module):
     """n drawn functions, in evaluation mode: `functions(x)` is `[n, batch, ...]`.
 
     They own their perturbations, mode and hooks, and share the storage of the network's weights: draw again after
-    more training. All draws run at once, vectorised over the perturbations only, so what comes before the first
-    perturbed layer is computed once.
+    more training. All draws run at once, vectorised over the perturbations only, or one by one where that cannot be;
+    either way what comes before the first perturbed layer is computed once.
 
     Args:
         network: the network that is perturbed.
         n: how many functions.
-        names: the layers that carry node noise, and `kinds` where they carry it (see `Sites`).
+        names: the layers that carry node noise, `kinds` where they carry it, and `direct` those that the network uses
+            without calling them, where that is known (see `Sites`).
         noise: their noise, `[n, size]`.
         weights: parameters and buffers that differ between functions, each `[n, *shape]`, by name.
         output: which part of the network's result is the answer.
     """
 
     noise: Tensor | None
+    #: Whether nothing but `sites` and `weights` tells one function from another.
+    remembers = True
 
     def __init__(
         self,
@@ -173,15 +183,18 @@ class Functions(nn.Module):
         *,
         names: list[str] | None = None,
         kinds: tuple[str, ...] = ("input",),
+        direct: list[str] | None = None,
         noise: Tensor | None = None,
         weights: dict[str, Tensor] | None = None,
         output: str | int | None = None,
     ) -> None:
         super().__init__()
         self.network = _twin(network)
+        if noise is not None or weights:
+            _keep_apart(self.network)
         self.count = n
         self.output = output
-        self.sites = Sites(self.network, kinds, names or [])
+        self.sites = Sites(self.network, kinds, names or [], direct)
         self.register_buffer("noise", None if noise is None else noise.detach())
         self.keys = list(weights or {})
         for index, value in enumerate((weights or {}).values()):
@@ -214,6 +227,8 @@ class Functions(nn.Module):
             yield once.unsqueeze(0).expand(self.count, *once.shape)
             return
         weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
+        if not torch.compiler.is_compiling():
+            self._prepare(x)
         start = 0
         while start < self.count:
             step = self.count if torch.compiler.is_compiling() else self._step(x)
@@ -237,6 +252,10 @@ class Functions(nn.Module):
         """Whether the functions differ at all."""
         return self.noise is not None or bool(self.keys)
 
+    def _prepare(self, x: Any) -> None:
+        """Find what must be known of the network before it runs, and cannot be found while it is vectorised."""
+        self.sites.find_direct(self.network, x)
+
     def _step(self, x: Any) -> int:
         rows = inputs.rows(x) or max((len(tensor) for tensor in inputs.tensors(x)), default=1)
         return min(self.count, max(1, self._at_once(x) // max(rows, 1)))
@@ -252,36 +271,64 @@ class Functions(nn.Module):
 
     def _some(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         if self.loops or self._must_loop():
-            n = len(noise) if noise is not None else len(next(iter(weights.values())))
-            return torch.stack(
-                [
-                    self._one({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i], x)
-                    for i in range(n)
-                ]
-            )
+            return self._each(weights, noise, x)
         axes = (dict.fromkeys(weights, 0), None if noise is None else 0, None)
         try:
             return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
-        except RuntimeError as error:
-            if "vmap" not in str(error) and "Batching rule" not in str(error):
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # control flow on values, writes in place, ...: known only when it is tried
+            if torch.compiler.is_compiling():
                 raise
-            self.loops = True  # control flow on values, writes in place, ...: known only when it is tried
-            return self._some(weights, noise, x)
+            done = self._each(weights, noise, x)
+            self.loops = True
+            if len(done) >= MANY:
+                why = str(error).strip().partition("\n")[0]
+                warnings.warn(f"{len(done)} functions run one by one: they cannot run together ({why})", stacklevel=2)
+            return done
+
+    def _each(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        """The functions one by one."""
+        n = len(noise) if noise is not None else len(next(iter(weights.values())))
+        parts = [({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i]) for i in range(n)]
+        memory = Memory(self.network, [*self.sites.names, *self.keys]) if self.remembers and n > 1 else None
+        if memory is None or not memory.certain or torch.compiler.is_compiling() or self.network.training:
+            return torch.stack([self._one(*part, x) for part in parts])
+        outputs = []
+        with ONE_AT_A_TIME, memory.recalling():
+            for part in parts:
+                memory.again()
+                outputs.append(self._one(*part, x))
+        return torch.stack(outputs)
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        result = (
-            inputs.call(self.network, x, weights) if noise is None else self.sites.run(self.network, x, noise, weights)
-        )
+        result = inputs.call(self.network, x, weights) if noise is None else self.sites.run(self.network, x, noise)
         return inputs.output(result, self.output)
 
     def _must_loop(self) -> bool:
         """Recurrent layers have no rule for vmap; nor has a BatchNorm that computes statistics, or mixes precisions."""
         mixed = torch.is_autocast_enabled("cpu")
+        uncertain = {*self.sites.names, *(key.rpartition(".")[0] for key in self.keys)}
         return any(
-            isinstance(module, (nn.RNNBase, nn.RNNCellBase))
+            (isinstance(module, nn.RNNBase) and name in uncertain)
+            or isinstance(module, nn.RNNCellBase)
             or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
-            for module in self.network.modules()
+            for name, module in self.network.named_modules()
         )
+
+
+def attempt(function: Callable[[], Tensor]) -> Tensor | None:
+    """What a vectorised call gives; None where torch cannot vectorise it, and torch's generator is then as it was."""
+    state = torch.get_rng_state()
+    try:
+        return function()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        if torch.compiler.is_compiling():
+            raise
+        torch.set_rng_state(state)
+        return None
 
 
 def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
@@ -299,9 +346,8 @@ def _twin(network: nn.Module) -> nn.Module:
             if isinstance(value, Tensor) and value.grad_fn is not None:
                 memo[id(value)] = value.detach()
     twin = copy.deepcopy(network, memo)
-    for module in twin.modules():
-        if isinstance(module, nn.TransformerEncoder):  # nested tensors take no noise and have no rule for vmap
-            module.enable_nested_tensor = module.use_nested_tensor = False
+    for module in encoders(twin):
+        module.use_nested_tensor = False
     for module in twin.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
@@ -312,6 +358,20 @@ def _twin(network: nn.Module) -> nn.Module:
             if key in module._forward_pre_hooks
         )
     return twin
+
+
+def _keep_apart(network: nn.Module) -> None:
+    """Let torch's attention take its plain path: the fast one calls no layer and has no rule for vmap."""
+    for module in network.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.register_forward_pre_hook(_other_key, with_kwargs=True)
+
+
+def _other_key(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+    """Query and key as two tensors: torch looks whether they are one."""
+    if len(args) > 1:
+        return (args[0], args[1].view_as(args[1]), *args[2:]), kwargs
+    return args, {**kwargs, "key": kwargs["key"].view_as(kwargs["key"])}
 
 
 def count(value: int, name: str, least: int = 1) -> int:

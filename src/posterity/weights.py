@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.layers import Selector, features, select_parameters
 from posterity.posterior import Description, Entry, Functions, Posterior, count
+from posterity.rows import encoders
+
+LEFT = "left out by layers=: a point"
 
 
 class Weights:
@@ -18,15 +22,22 @@ class Weights:
 
     Every parameter of floating point is drawable. `names` are those under which a draw replaces them: the tie is kept
     because the network is called with ties.
+
+    Args:
+        network: any module.
+        layers: whose parameters are drawn (see `posterity.layers.select`); by default all.
+        frozen: whether parameters that require no gradient are drawn too.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        lazy = [n for n, p in network.named_parameters() if isinstance(p, nn.UninitializedParameter)]
-        if lazy:
-            raise Error(f"The lazy parameter {lazy[0]!r} has no size yet: run the network once on an example first.")
-        chosen = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
+    def __init__(self, network: nn.Module, layers: Selector = None, frozen: bool = True) -> None:
+        names, own = select_parameters(network, layers), dict(network.named_parameters())
+        chosen = {name: own[name] for name in names if own[name].is_floating_point()}
         if not chosen:
             raise Error("The network has no parameters to be uncertain about.")
+        chosen = {name: p for name, p in chosen.items() if frozen or p.requires_grad}
+        if not chosen:
+            raise Error("The network has no parameter that requires a gradient: members could not differ.")
+        self.all = len(chosen) == sum(p.is_floating_point() for p in own.values())
         self.shapes = {name: p.shape for name, p in chosen.items()}
         self._axes = _output_axes(network)
         self.sizes = [shape.numel() for shape in self.shapes.values()]
@@ -36,6 +47,11 @@ class Weights:
     def names(self) -> list[str]:
         """The parameters' names, in the order of the flat vector."""
         return list(self.shapes)
+
+    @property
+    def layers(self) -> list[str] | None:
+        """What `layers` would choose the same parameters; None for all."""
+        return None if self.all else self.names
 
     def scales(self, gain: float, otherwise: float) -> list[float]:
         """gain/√fan-in for each tensor that multiplies a layer's inputs, for vectors and embeddings another number."""
@@ -66,16 +82,24 @@ class Weights:
 
 
 class WeightPosterior(Posterior):
-    """A posterior over all weights at once: a method gives `sample` and `divergence`, and the rest is here.
+    """A posterior over all weights at once, or over those of some layers: a method gives `sample` and `divergence`, and
+    the rest is here.
 
-    The given network is a template: a copy is kept, whose own parameters are frozen and replaced in every call. Its
-    buffers (batch statistics) are the copy's own.
+    The given network is a template: a copy is kept, in which the drawn parameters are frozen and replaced in every
+    call; the others, where `layers` leaves some out, are trained as points. Its buffers (batch statistics) are the
+    copy's own.
     """
 
-    def __init__(self, network: nn.Module, *, samples: int = 1, output: str | int | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, *, samples: int = 1, layers: Selector = None, output: str | int | None = None
+    ) -> None:
         super().__init__(network, samples=samples, output=output)
-        self.network = copy.deepcopy(network).requires_grad_(False)
-        self.weights = Weights(self.network)
+        self.network = copy.deepcopy(network)
+        self.weights = Weights(self.network, layers)
+        for name, p in self.network.named_parameters():
+            p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
+        for module in encoders(self.network):
+            module.use_nested_tensor = False
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""
@@ -95,15 +119,21 @@ class WeightPosterior(Posterior):
             weights = self.weights.split(self.sample(count(n, "n"), generator))
         return Functions(self.network, n, weights=weights, output=self.output)
 
+    def config(self) -> dict[str, Any]:
+        """The arguments that all such methods share; `layers` as the names of the parameters that were chosen."""
+        return {"samples": self.samples, "layers": self.weights.layers, "output": self.output}
+
     def variational(self) -> Iterator[nn.Parameter]:
-        """All that is trained: the network itself is a template."""
+        """All that is trained but what `layers` leaves out: the rest of the network is a template."""
         return (p for name, p in self.named_parameters() if not name.startswith(("network.", "likelihood.")))
 
     def describe(self) -> Description:
-        """Every parameter is drawn; buffers are not."""
+        """Every parameter that is chosen is drawn; buffers are not."""
         drawn = [Entry(n, str(tuple(s)), True, "drawn with all other weights") for n, s in self.weights.shapes.items()]
         whole = [
-            Entry(name, str(tuple(p.shape)), False, "holds no floating-point numbers")
+            Entry(
+                name, str(tuple(p.shape)), False, LEFT if p.is_floating_point() else f"holds numbers of type {p.dtype}"
+            )
             for name, p in self.network.named_parameters()
             if name not in self.weights.shapes
         ]
@@ -119,8 +149,9 @@ def _output_axes(network: nn.Module) -> dict[str, tuple[int | None, int]]:
     axes: dict[str, tuple[int | None, int]] = {}
     for name, layer in network.named_modules():
         key = f"{name}.weight".lstrip(".")
+        facts = features(layer)
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
             axes[key] = None, 1
-        elif isinstance(layer, nn.modules.conv._ConvTransposeNd):
-            axes[key] = 1, layer.groups
+        elif facts is not None and facts.transposed:
+            axes[key] = 1, getattr(layer, "groups", 1)
     return axes

@@ -12,6 +12,7 @@ import posterity
 from posterity.cli.apply import evaluate, predict
 from posterity.cli.comparing import compare, demo, train
 from posterity.cli.console import printable
+from posterity.cli.exporting import export
 from posterity.cli.listing import data, methods
 from posterity.errors import Error
 
@@ -49,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, compare, train, predict, evaluate, methods, data):
+for command in (demo, compare, train, predict, evaluate, export, methods, data):
     app.command()(command)
 
 

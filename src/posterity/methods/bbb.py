@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.posterior import Description, Functions, flag, inverse_softplus, one_of, randn
@@ -48,6 +49,8 @@ class BayesByBackprop(WeightPosterior):
             reparameterisation where it is exact, Flipout for the other Linear layers, and one draw for convolutions,
             where Flipout doubles the cost for the same likelihood on validation splits. Parameters for which a
             layer's own noise would not be right are drawn once for the batch too; `describe` says why.
+        layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
+            function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does; nothing is random here.
     """
@@ -69,11 +72,12 @@ class BayesByBackprop(WeightPosterior):
         centred: bool = False,
         init_std: float = 0.0015,
         estimator: str = "auto",
+        layers: Selector = None,
         output: str | int | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(network, samples=samples, output=output)
+        super().__init__(network, samples=samples, layers=layers, output=output)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
         self.share, self.narrow, self.init_std = float(share), float(narrow), float(init_std)
         self.centred = flag(centred, "centred")
@@ -151,7 +155,7 @@ class BayesByBackprop(WeightPosterior):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
         return {
-            "samples": self.samples,
+            **super().config(),
             "prior_std": self.prior_std.tolist(),
             "prior": self.prior,
             "share": self.share,
@@ -159,7 +163,6 @@ class BayesByBackprop(WeightPosterior):
             "centred": self.centred,
             "init_std": self.init_std,
             "estimator": self.estimator,
-            "output": self.output,
         }
 
     def _scales(self, parameters: dict[str, nn.Parameter]) -> list[float]:

@@ -32,8 +32,9 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.errors import Error
 from posterity.generators import Generator
+from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import as_generator, count, flag, randn
+from posterity.posterior import as_generator, attempt, count, flag, randn
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -64,6 +65,8 @@ class BayesByHypernet(WeightPosterior):
         codes: size of a learned code.
         chunk: longest chunk of "chunked" and "single".
         slice_batch: each of the S draws sees a part of the batch, so that S draws cost one pass.
+        layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
+            function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
     """
@@ -90,11 +93,12 @@ class BayesByHypernet(WeightPosterior):
         codes: int = 16,
         chunk: int | None = None,
         slice_batch: bool = False,
+        layers: Selector = None,
         output: str | int | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(network, samples=samples, output=output)
+        super().__init__(network, samples=samples, layers=layers, output=output)
         if divergence not in DIVERGENCES:
             raise Error(f"divergence must be one of {', '.join(map(repr, DIVERGENCES))}; got {divergence!r}.")
         if isinstance(noise, bool) or not isinstance(noise, int) or noise < 0:
@@ -131,7 +135,7 @@ class BayesByHypernet(WeightPosterior):
         if jitter > 0:
             log_jitter = torch.full((self.generator.rows,), math.log(jitter), dtype=start.dtype, device=start.device)
             self.log_jitter = nn.Parameter(log_jitter, requires_grad=self.learn_jitter)
-        self.warned = False
+        self.warned, self.vectorised = False, True
 
     def generate(self, z: Tensor) -> Tensor:
         """g(z): weights `[n, weights]` of noise `[n, sites, noise]`, without jitter."""
@@ -176,7 +180,7 @@ class BayesByHypernet(WeightPosterior):
         prior = self.prior_std
         return {
             **self.given,
-            "samples": self.samples,
+            **super().config(),
             "prior_std": prior.tolist() if self.prior_given else None,
             "divergence": self.kind,
             "jitter": self.jitter,
@@ -184,14 +188,17 @@ class BayesByHypernet(WeightPosterior):
             "centre": self.centre is not None,
             "neighbours": self.neighbours,
             "slice_batch": self.slice_batch,
-            "output": self.output,
         }
 
     def _outputs(self, x: Any, flat: Tensor) -> Tensor:
         """The network's outputs under draws `[n, weights]`, `[n, batch, ...]`: at once where there are many."""
-        if len(flat) <= LOOPED or _must_loop(self.network):
-            return torch.stack([self.call(x, draw) for draw in flat])
-        return torch.func.vmap(self.call, in_dims=(None, 0), randomness="different")(x, flat)  # type: ignore[no-any-return]
+        if self.vectorised and len(flat) > LOOPED and not _must_loop(self.network):
+            run = torch.func.vmap(self.call, in_dims=(None, 0), randomness="different")
+            done = attempt(lambda: run(x, flat))
+            if done is not None:
+                return done
+            self.vectorised = False
+        return torch.stack([self.call(x, draw) for draw in flat])
 
     @property
     def _count(self) -> int:

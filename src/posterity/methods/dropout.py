@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+from posterity.added import add, call, reasons_against, switched_on
 from posterity.errors import Error
-from posterity.masks import Answer, Masks, Plans, add, fresh, none, rate_of, reasons_against, seeded, switched_on
+from posterity.layers import Selector, own_parameters, walk
+from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of, seeded
 from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive
-from posterity.sites import Selector
 
 
 class MCDropout(Posterior):
@@ -32,8 +33,8 @@ class MCDropout(Posterior):
         network: any module.
         rate: p of the dropout that is added; the network's own keeps its own.
         samples: training draws per datum (S).
-        layers: at which layers dropout may be added: a name pattern, several, or a function of name and layer; by
-            default all but the first.
+        layers: at which layers dropout is added: a name pattern, a type of module, several of these, "first", "last",
+            or a function of name and module (see `posterity.layers.select`); by default all but the first.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does: nothing is random in the construction.
     """
@@ -55,10 +56,11 @@ class MCDropout(Posterior):
         if self.rate_added >= 1:
             raise Error(f"rate must be below 1: the share of numbers that are dropped; got {rate!r}.")
         self.own = {name for name, module in network.named_modules() if rate_of(module)}
+        if self.own and layers is not None:
+            raise Error("The network has dropout of its own, so none is added: layers= has nothing to choose from.")
         self.reasons = {} if self.own else reasons_against(network, layers)
-        self.reached: set[str] = set()
         names = [name for name, reason in self.reasons.items() if reason is None]
-        self.added = add(network, names, self.rate_added, self.reached)
+        self.added = add(network, names, self.rate_added)
         self.plans = Plans()
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
@@ -66,12 +68,13 @@ class MCDropout(Posterior):
         rows = inputs.rows(x)
         if rows is None:
             raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
-        added = self.added if self.added and self.plans.find(self.network, self.added, x).added else []
+        plan = self.plans.find(self.network, self.added, x) if self.added else Plan(False, [], [], {})
+        added = self.added if plan.added else []
         if self.samples > 1:
             x = inputs.apply(x, lambda tensor: tensor.repeat(self.samples, *[1] * (tensor.dim() - 1)))
         mode = contextlib.nullcontext() if self.network.training else Answer(fresh)
-        with seeded(generator, x), mode, switched_on(added):
-            out = inputs.output(inputs.call(self.network, x), self.output)
+        with seeded(generator, x), mode, switched_on(added, plan.direct):
+            out = inputs.output(call(self.network, added, x), self.output)
         return out.view(self.samples, rows, *out.shape[1:])
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:
@@ -91,13 +94,14 @@ class MCDropout(Posterior):
 
     def describe(self) -> Description:
         """Where masks are drawn, and what is a point."""
-        added, reasons = {site.name for site in self.added}, dict(self.reasons)
-        if self.plans.known:
-            missed = "the network uses it without calling it, so no dropout reaches it"
-            reasons.update(dict.fromkeys(added - self.reached, missed))
-            added &= self.reached
+        added, reasons = {site.name: site for site in self.added}, dict(self.reasons)
+        for name, why in [one for plan in self.plans.known.values() for one in plan.missing.items()]:
+            reasons[name] = why
+            added.pop(name, None)
         lines = []
-        for name, module in self.network.named_modules():
+        for name, module, layer in walk(self.network):
+            if layer not in (None, name):
+                continue
             kind = type(module).__name__
             if name in self.own:
                 lines.append(Entry(name, kind, True, f"the network's own dropout, p = {rate_of(module):g}"))
@@ -105,10 +109,10 @@ class MCDropout(Posterior):
                 lines.append(Entry(name, kind, True, f"dropout added at its input, p = {self.rate_added:g}"))
             elif isinstance(module, nn.RNNBase) and module.dropout:
                 lines.append(Entry(name, kind, False, "dropout between its layers is in its kernel: in training only"))
-            for key, p in module.named_parameters(recurse=False):
-                drawn = name in added and key == "weight"
-                reason = "a product with the mask" if drawn else reasons.get(name) or "a point: masks are drawn"
-                lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, reason))
+            for key, p in own_parameters(name, module).items():
+                drawn = key in added or (name in added and added[name].multiplies(key.removeprefix(f"{name}.")))
+                reason = "a product with the mask" if drawn else reasons.get(key) or reasons.get(name)
+                lines.append(Entry(key, str(tuple(p.shape)), drawn, reason or "a point: masks are drawn"))
         return Description(lines)
 
     def config(self) -> dict[str, Any]:
@@ -121,19 +125,26 @@ class Masked(Functions):
     """Functions that differ in their dropout masks; `noise` holds one whole number a function, `[n]`.
 
     A mask is a hash of that number, of which dropout of the pass it is, and of the position in one row: nothing has to
-    be known or kept of its shape, and what comes before the first dropout is computed once for all functions.
+    be known or kept of its shape, and what comes before the first dropout is computed once for all functions (but not
+    where they must run one by one: a dropout may be anywhere in a module).
     """
+
+    remembers = False
 
     def __init__(self, posterior: MCDropout, n: int, seeds: Tensor | None) -> None:
         super().__init__(posterior.network, n, noise=seeds, output=posterior.output)
-        self.added = add(self.network, [site.name for site in posterior.added], posterior.rate_added, posterior.reached)
+        self.added = add(self.network, [site.name for site in posterior.added], posterior.rate_added)
         self.plans = posterior.plans
+
+    def _prepare(self, x: Any) -> None:
+        if self.noise is not None:
+            self.plans.find(self.network, self.added, x)
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         if noise is None:
-            answer, added = none, []
-        else:
-            plan = self.plans.find(self.network, self.added, x)
-            answer, added = Masks(noise, plan.places), self.added if plan.added else []
-        with Answer(answer), switched_on(added):
-            return inputs.output(inputs.call(self.network, x), self.output)
+            with Answer(none):
+                return inputs.output(inputs.call(self.network, x), self.output)
+        plan = self.plans.find(self.network, self.added, x)
+        added = self.added if plan.added else []
+        with Answer(Masks(noise, plan.places)), switched_on(added, plan.direct):
+            return inputs.output(call(self.network, added, x), self.output)

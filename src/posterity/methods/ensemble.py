@@ -10,10 +10,21 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
 from posterity.methods.dropout import seeded
-from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive, randn, randperm
-from posterity.sites import LAYERS
+from posterity.posterior import (
+    Description,
+    Entry,
+    Functions,
+    Posterior,
+    as_generator,
+    attempt,
+    count,
+    positive,
+    randn,
+    randperm,
+)
 from posterity.weights import Weights
 
 #: Up to so many weights a member is launch-bound, and members are faster together than one by one.
@@ -38,6 +49,8 @@ class DeepEnsemble(Posterior):
         members: M.
         samples: members that take part in a training step, by default all; of fewer, other ones each time.
         adversarial: ε, in units of the inputs; None trains on x alone.
+        layers: in which layers members differ: a name pattern, a type of module, several of these, "first", "last", or
+            a function of name and module (see `posterity.layers.select`); the others are shared, and trained with all.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisations; or `generator`.
     """
@@ -49,6 +62,7 @@ class DeepEnsemble(Posterior):
         *,
         samples: int | None = None,
         adversarial: float | None = None,
+        layers: Selector = None,
         output: str | int | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
@@ -57,11 +71,15 @@ class DeepEnsemble(Posterior):
         super().__init__(network, samples=members if samples is None else samples, output=output)
         self.members = self.models = self.draws = members
         self.adversarial = None if adversarial is None else positive(adversarial, "adversarial")
-        self.weights = _Trained(network)
+        self.vectorised = True
+        self.weights = Weights(network, layers, frozen=False)
+        self.layers = None if layers is None else self.weights.names
         generator = as_generator(seed, generator)
         fresh = [_fresh(network, self.weights.names, generator) for _ in range(members)]
         self.how = {name: how for name, how in fresh[0][1].items() if name in self.weights.shapes}
-        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.network = copy.deepcopy(network)
+        for name, p in self.network.named_parameters():
+            p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
         self.flat = nn.Parameter(torch.stack([self.weights.join(dict(net.named_parameters())) for net, _ in fresh]))
         self.buffer_names = [name for name, _ in network.named_buffers()]
         for index, name in enumerate(self.buffer_names):
@@ -114,7 +132,8 @@ class DeepEnsemble(Posterior):
         """How each parameter differs between members."""
         lines = []
         for name, p in self.network.named_parameters():
-            reason = f"one value for each of {self.members} members: {self.how[name]}" if name in self.how else "frozen"
+            shared = "left out by layers=: shared by all members" if p.requires_grad else "frozen"
+            reason = f"one value for each of {self.members} members: {self.how[name]}" if name in self.how else shared
             lines.append(Entry(name, str(tuple(p.shape)), name in self.how, reason))
         for name, b in self.network.named_buffers():
             lines.append(Entry(name, str(tuple(b.shape)), False, "a buffer: each member keeps its own"))
@@ -126,6 +145,7 @@ class DeepEnsemble(Posterior):
             "members": self.members,
             "samples": self.samples,
             "adversarial": self.adversarial,
+            "layers": self.layers,
             "output": self.output,
         }
 
@@ -137,11 +157,14 @@ class DeepEnsemble(Posterior):
     def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
         """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
         with seeded(generator, x):
-            if not each and together(self.network, self.weights.size):
+            if not each and self.vectorised and together(self.network, self.weights.size):
                 everyone = chosen == list(range(self.members))
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(dict.fromkeys(weights, 0), None), randomness="different")
-                return run(weights, x)  # type: ignore[no-any-return]
+                done = attempt(lambda: run(weights, x))
+                if done is not None:
+                    return done
+                self.vectorised = False
             rows = self.flat.unbind(0)
             buffers = [(name, getattr(self, f"buffer{index}")) for index, name in enumerate(self.buffer_names)]
             return torch.stack(
@@ -202,25 +225,12 @@ def together(network: nn.Module, size: int, buffers: bool = False) -> bool:
     device = next(network.parameters()).device.type
     if size > TOGETHER.get(device, TOGETHER["cpu"]) or not (buffers or next(network.buffers(), None) is None):
         return False
-    slow = tuple(layer for layer in LAYERS if layer is not nn.Linear)
+    slow = tuple(kind for kind in LAYERS if isinstance(kind, type) and kind is not nn.Linear)
     on_cpu = device == "cpu"
     return not any(
         isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or (on_cpu and isinstance(module, slow))
         for module in network.modules()
     )
-
-
-class _Trained(Weights):
-    """The parameters that require a gradient, as one flat vector."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__(network)
-        trained = {name for name, p in network.named_parameters() if p.requires_grad}
-        self.shapes = {name: shape for name, shape in self.shapes.items() if name in trained}
-        if not self.shapes:
-            raise Error("The network has no parameter that requires a gradient: members could not differ.")
-        self.sizes = [shape.numel() for shape in self.shapes.values()]
-        self.size = sum(self.sizes)
 
 
 def _fresh(network: nn.Module, names: list[str], generator: torch.Generator | None) -> tuple[nn.Module, dict[str, str]]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from posterity import inputs, mixtures
 from posterity.errors import Error
+from posterity.layers import Selector, own_parameters, select, walk
 from posterity.posterior import (
     Description,
     Entry,
@@ -33,7 +34,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
-from posterity.sites import Selector, Sites, select
+from posterity.sites import Sites
 
 KLS = ("mixture_mean", "bound", "mean_of_kls", "monte_carlo")
 NOISES = {"input": ("input",), "output": ("output",), "both": ("input", "output")}
@@ -48,10 +49,10 @@ RECIPES = {
 
 
 class IBNN(Posterior):
-    """Multiplicative noise on the inputs of every Linear and convolution, from a mixture of K Gaussians.
+    """Multiplicative noise on the inputs of every layer (and on bare matrices), from a mixture of K Gaussians.
 
     Args:
-        network: any module with Linear or convolution layers; it is trained as part of the posterior.
+        network: any module with layers or matrices (see `posterity.layers`); it is trained as part of the posterior.
         components: K.
         samples: S, training draws per datum.
         prior_std: s, of the prior N(1, s²): a number, or one for each node.
@@ -66,7 +67,8 @@ class IBNN(Posterior):
         per_layer: a component for each layer (eq. 18), not one for the whole network.
         assignment: "paper" gives all S samples of a datum the component of that datum (Algorithm 1); "authors" gives
             row r of the B·S rows component r mod K, as their code does.
-        layers: which layers carry noise: a name pattern, several, or a function of name and layer.
+        layers: which layers carry noise: a name pattern, a type of module, several of these, "first", "last", or a
+            function of name and module (see `posterity.layers.select`).
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
     """
@@ -106,10 +108,12 @@ class IBNN(Posterior):
         self.reasons = select(network, layers)
         names = [name for name, reason in self.reasons.items() if reason is None]
         if not names:
-            raise Error("IBNN needs at least one Linear or convolution layer to put noise on; this network has none.")
+            raise Error(
+                "IBNN needs a layer (Linear, convolution, …) or a matrix to put noise on; this network has none."
+            )
         self.kinds = NOISES[noise] + (("bias",) if bias_noise else ())
         self.sites = Sites(network, self.kinds, names)
-        like = next(network.parameters()).detach()
+        like = next((p.detach() for p in network.parameters() if p.is_floating_point()), torch.zeros(()))
         shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
         try:
             prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
@@ -185,29 +189,24 @@ class IBNN(Posterior):
 
     def describe(self) -> Description:
         """Layers with noise at their inputs or outputs; parameters that stay points, and why."""
-        sites = {site.name: site for site in self.sites}
-        lines = []
-        for name, reason in self.reasons.items():
-            layer, site = self.network.get_submodule(name), sites.get(name)
-            if site is None:
-                reason = reason or f"it has no {self.where} that carries noise"
-            elif self.sites.probed and site.layout is None:
-                reason = "the network uses it without calling it, so no noise reaches it"
-            noise = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in (site.sizes if site else {}).items())
-            lines.append(Entry(name, type(layer).__name__, not reason, reason or f"noise on {noise}"))
-            for key, p in layer.named_parameters():
-                if not key.startswith("parametrizations.") and "." in key:
+        sites, lines = {site.name: site for site in self.sites}, []
+        for name, module, _ in walk(self.network):
+            if name not in self.reasons:
+                continue
+            site = sites.get(name)
+            reason = self.reasons[name] or (site.missing if site else f"it has no {self.where} that carries noise")
+            words = reason or (site.words() if site else "")
+            lines.append(Entry(name, type(module).__name__, not reason, words))
+            for full, p in own_parameters(name, module).items():
+                key = full.removeprefix(f"{name}.")
+                if full in sites:
+                    lines.append(Entry(full, str(tuple(p.shape)), True, sites[full].words()))
                     continue
-                drawn = not reason and self._multiplies(key)
-                why = "a product with the noise" if drawn else reason or "a point, which this noise does not multiply"
-                lines.append(Entry(f"{name}.{key}" if name else key, str(tuple(p.shape)), drawn, why))
+                drawn = not reason and site is not None and site.multiplies(key)
+                why = "a product with the noise" if drawn else self.reasons.get(full) or reason
+                why = why or "a point, which this noise does not multiply"
+                lines.append(Entry(full, str(tuple(p.shape)), drawn, why))
         return Description(lines)
-
-    def _multiplies(self, key: str) -> bool:
-        """Whether the noise at a layer makes its parameter of this name uncertain."""
-        if key.startswith(("weight_", "bias_")):  # of a recurrent layer, whose first inputs carry noise
-            return key.startswith("weight_ih_l0")
-        return "bias" not in key or self.bias_noise or self.where != "input"
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values; `layers` as the names that were chosen."""
@@ -296,6 +295,7 @@ class IBNN(Posterior):
             len(noise),
             names=self.sites.names,
             kinds=self.kinds,
+            direct=self.sites.direct,
             noise=noise,
             output=self.output,
         )

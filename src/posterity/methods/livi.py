@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity.errors import Error
+from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
 from posterity.posterior import as_generator, count, flag, positive, randn
 from posterity.weights import WeightPosterior
@@ -53,7 +54,7 @@ class LIVI(WeightPosterior):
             parameters of one axis).
         noise_size: m, rows and columns of the noise: d = m² variables.
         hidden: rows and columns of the hidden layers.
-        layers: how many hidden layers.
+        depth: how many hidden layers.
         linear: in place of matrix products, θ = M + c ∘ (A ε): a Gaussian of rank d, whose entropy is exact.
         entropy: "exact" (of the linearisation), or "smallest": its lower bound by the smallest singular value.
         noise_std: σ, in units of c: by default 0.05, which fills the directions that d variables do not reach, or
@@ -61,6 +62,8 @@ class LIVI(WeightPosterior):
         learn_noise: train σ too. Where D is much larger than d, its share (D − d) log σ of the entropy then outweighs
             the rest, and networks underfit; held, it is a constant.
         init_std: the deviation starts at about init_std · c, c = 1/√fan-in (0.1 for parameters of one axis).
+        layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
+            function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
     """
@@ -78,23 +81,24 @@ class LIVI(WeightPosterior):
         prior_std: float | Sequence[float] | Tensor | None = None,
         noise_size: int = 8,
         hidden: int = 16,
-        layers: int = 2,
+        depth: int = 2,
         linear: bool = False,
         entropy: str = "exact",
         noise_std: float | None = None,
         learn_noise: bool = False,
         init_std: float = 0.1,
+        layers: Selector = None,
         output: str | int | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(network, samples=samples, output=output)
+        super().__init__(network, samples=samples, layers=layers, output=output)
         if entropy not in ENTROPIES:
             raise Error(f"entropy must be one of {', '.join(map(repr, ENTROPIES))}; got {entropy!r}.")
-        for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (layers, "layers")):
+        for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (depth, "depth")):
             if count(value, name) > LARGEST:
                 raise Error(f"{name} must be at most {LARGEST}; got {value}.")
-        self.noise_size, self.hidden, self.layers = noise_size, hidden, layers
+        self.noise_size, self.hidden, self.depth = noise_size, hidden, depth
         if noise_std is None:
             noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
         noise_std = positive(noise_std, "noise_std")
@@ -143,17 +147,16 @@ class LIVI(WeightPosterior):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
         return {
-            "samples": self.samples,
+            **super().config(),
             "prior_std": self._prior_std,
             "noise_size": self.noise_size,
             "hidden": self.hidden,
-            "layers": self.layers,
+            "depth": self.depth,
             "linear": self.linear,
             "entropy": self.form,
             "noise_std": self.noise_std,
             "learn_noise": self.learn_noise,
             "init_std": self.init_std,
-            "output": self.output,
         }
 
     def _start(self, generator: torch.Generator | None) -> None:
@@ -163,7 +166,7 @@ class LIVI(WeightPosterior):
             self.left = nn.Parameter(self.init_std / m * randn((self.weights.size, m * m), like, generator))
             return
         self.lefts, self.rights, self.biases = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
-        for side in [m] + (self.layers - 1) * [h]:
+        for side in [m] + (self.depth - 1) * [h]:
             self.lefts.append(side**-0.5 * randn((h, side), like, generator))
             self.rights.append(side**-0.5 * randn((side, h), like, generator))
             self.biases.append(torch.zeros((h, h), dtype=like.dtype, device=like.device))

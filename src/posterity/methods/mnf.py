@@ -20,16 +20,17 @@ correlate at 0.98 it stays at mean field, with 0.02 of the largest posterior var
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
 
 from posterity.errors import Error
 from posterity.flows import Couplings, groups
+from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood
 from posterity.noises import Noises
 from posterity.posterior import Description, as_generator, count, inverse_softplus, randn
@@ -57,6 +58,8 @@ class MNF(WeightPosterior):
         init_std: where σ starts, as a part of the prior's standard deviation.
         init_noise: b, where the standard deviation of z starts; its mean starts at 1.
         r: "estimate" (above), or "paper": b₁·t with variance exp(−b₂·t), t = mean_j tanh(Σ_i c_i W_ij), and g.
+        layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
+            function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
     """
@@ -74,11 +77,12 @@ class MNF(WeightPosterior):
         init_std: float = 0.0015,
         init_noise: float = 0.1,
         r: str = "estimate",
+        layers: Selector = None,
         output: str | int | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(network, samples=samples, output=output)
+        super().__init__(network, samples=samples, layers=layers, output=output)
         if r not in ("estimate", "paper"):
             raise Error(f"r must be 'estimate' or 'paper'; got {r!r}.")
         if not (init_std > 0 and init_noise > 0):
@@ -86,7 +90,7 @@ class MNF(WeightPosterior):
         self.steps, self.hidden, self.r = count(steps, "steps"), count(hidden, "hidden"), r
         self.init_std, self.init_noise = float(init_std), float(init_noise)
         self.given_prior_std = prior_std.tolist() if isinstance(prior_std, Tensor) else prior_std
-        self.axes = _axes(self.network)
+        self.axes = _axes(self.network, self.weights.names)
         self.sizes = [self.weights.shapes[name][axis] for name, axis in self.axes.items()]
         self.parts = groups(self.sizes)
         generator = as_generator(seed, generator)
@@ -150,12 +154,11 @@ class MNF(WeightPosterior):
         return {
             "steps": self.steps,
             "hidden": self.hidden,
-            "samples": self.samples,
+            **super().config(),
             "prior_std": self.given_prior_std,
             "init_std": self.init_std,
             "init_noise": self.init_noise,
             "r": self.r,
-            "output": self.output,
         }
 
     def _latent(self, n: int, generator: torch.Generator | None) -> Latent:
@@ -257,16 +260,17 @@ class MNF(WeightPosterior):
         return self.weights.spread(self.weights.scales(4.0, 1.0), like)
 
 
-def _axes(network: nn.Module) -> dict[str, int]:
+def _axes(network: nn.Module, drawn: Iterable[str]) -> dict[str, int]:
     """The weights that carry a z, by name, and its axis: a Linear's inputs, a convolution's output filters.
 
     Those with most come first.
     """
-    names = {id(p): name for name, p in network.named_parameters() if p.is_floating_point()}
+    names = {id(p): name for name, p in network.named_parameters() if name in drawn}
     found = {}
     for layer in network.modules():
         name = names.get(id(layer._parameters.get("weight")))
-        if name is not None and isinstance(layer, (nn.Linear, _ConvNd)):
-            found[name] = 1 if isinstance(layer, (nn.Linear, _ConvTransposeNd)) else 0
+        facts = features(layer)
+        if name is not None and facts is not None and facts.linear:
+            found[name] = int(facts.transposed == isinstance(layer, _ConvNd))
     parameters = dict(network.named_parameters())
     return dict(sorted(found.items(), key=lambda item: -parameters[item[0]].shape[item[1]]))
