@@ -339,7 +339,7 @@ def test_data_says_where_each_set_is(tmp_path):
     assert found["uci/boston"]["where"] == str(folder)
 
 
-@pytest.mark.parametrize("name", ["demo", "compare", "train", "predict", "evaluate", "methods", "data"])
+@pytest.mark.parametrize("name", ["demo", "compare", "train", "predict", "evaluate", "export", "methods", "data"])
 def test_every_command_has_help_with_an_example(name):
     text = run(name, "--help").stdout
     assert f"Example: posterity {name}" in " ".join(text.split())
