@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 import posterity
 from benchmarks.measure import machine
+from posterity import inputs
 
 ROWS, CLASSES, SMALL = 4, 10, 128
 #: How processes start (CUDA needs a fresh one), and the seconds that the first architecture of one has more, to import.
@@ -69,12 +70,14 @@ def check(name: str, device: str) -> dict[str, Any]:
     """Put an architecture through everything; what goes wrong is raised."""
     torch.manual_seed(0)
     network = create(name).to(device)
-    x, y = images(network, device), torch.arange(ROWS, device=device) % CLASSES
+    x, shape = images(network, device)
+    y = torch.ones(ROWS, *shape, device=device)
     posterior = posterity.IBNN(network, components=2, seed=0).to(device).train()
     optimiser = torch.optim.AdamW(posterior.parameters(), lr=1e-3)
     for _ in range(2):  # where the head starts at zero, the first step changes nothing but the head
         optimiser.zero_grad()
-        loss = posterior.loss(x, y, size=100, beta=0.0, generator=torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        loss = posterior.loss(x, y, posterity.Gaussian(std=1.0), size=100, beta=0.0, generator=generator)
         loss.backward()
         optimiser.step()
         if not bool(loss.isfinite()):
@@ -103,8 +106,8 @@ def check(name: str, device: str) -> dict[str, Any]:
     }
 
 
-def images(network: nn.Module, device: str) -> Tensor:
-    """Rows that the network takes: small ones where its size is not fixed and they pass, else of its own size."""
+def images(network: nn.Module, device: str) -> tuple[Tensor, torch.Size]:
+    """Rows that the network takes (small ones where its size is not fixed and they pass), and the shape of an answer."""
     config = getattr(network, "pretrained_cfg", None) or getattr(network, "default_cfg", {})
     size = tuple(config.get("input_size", (3, 224, 224)))
     sizes = [size] if config.get("fixed_input_size") else [(size[0], SMALL, SMALL), size]
@@ -113,8 +116,7 @@ def images(network: nn.Module, device: str) -> Tensor:
         x = torch.randn(ROWS, *one, generator=generator).to(device)
         try:
             with torch.no_grad():
-                network.eval()(x[:2])
-            return x
+                return x, inputs.output(network.eval()(x[:2])).shape[1:]
         except Exception:
             if one == sizes[-1]:
                 raise

@@ -16,6 +16,7 @@ from posterity.added import Drop, call, switched_on
 from posterity.errors import Error
 from posterity.rows import change_last, evaluation_mode
 from posterity.sites import find_direct
+from posterity.state import clean
 
 
 class Kind(NamedTuple):
@@ -241,7 +242,7 @@ def _inputs_of_dropouts(network: nn.Module, added: Sequence[Drop], x: Any) -> li
         seen.append(x)
         return x
 
-    with Answer(record):
+    with Answer(record), clean(network):
         call(network, added, x)
     return seen
 

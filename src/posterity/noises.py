@@ -25,6 +25,7 @@ from posterity.layers import is_plain
 from posterity.nodes import Site
 from posterity.posterior import randn
 from posterity.rows import first_rows
+from posterity.state import clean, untouched
 from posterity.weights import Weights
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -81,7 +82,8 @@ class Noises:
             weights[key] = torch.addcmul(means[key], stds[key], part.view_as(stds[key]))
         self._start(ways, stds, generator)
         try:
-            return inputs.output(inputs.call(self.network, x, weights), self.output)
+            with clean(self.network):
+                return inputs.output(inputs.call(self.network, x, weights), self.output)
         finally:
             self._stop()
 
@@ -126,12 +128,10 @@ class Noises:
         The network is called with leaves for weights, which every candidate layer leaves unused: where one still has
         a gradient it is used elsewhere. The network's state and the generators stay as they were.
         """
-        kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-        devices = list({tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda})
         seen: list[dict[str, list[tuple[int, ...]]]] = []
         elsewhere: set[str] = set()
         try:
-            with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=devices):
+            with untouched(self.network, x), torch.inference_mode(False), torch.enable_grad():
                 leaves = {key: value.detach().clone().requires_grad_() for key, value in means.items()}
                 for count in (2, 3):
                     few = first_rows(x, count)
@@ -145,9 +145,6 @@ class Noises:
             return dict.fromkeys(self.layers, "the batch could not be cut into rows")
         finally:
             self._stop()
-            for name, buffer in self.network.named_buffers():
-                if name in kept:
-                    buffer.copy_(kept[name])
         return {name: self._way(layer, seen[0][name], seen[1][name], elsewhere) for name, layer in self.layers.items()}
 
     def _way(self, layer: "_Layer", two: list[tuple[int, ...]], three: list[tuple[int, ...]], used: set[str]) -> str:

@@ -4,7 +4,6 @@ A method answers three questions: what to minimise (`loss`), how far it is from 
 functions (`draw`). All that follows training (prediction, evaluation, plots, export) is written on `draw` alone.
 """
 
-import copy
 import math
 import operator
 import warnings
@@ -21,6 +20,7 @@ from posterity.memory import Memory
 from posterity.nodes import Site
 from posterity.rows import encoders
 from posterity.sites import ONE_AT_A_TIME, Sites
+from posterity.state import clean, duplicate, forget, unchanged
 
 #: So many functions are worth a word when they run one by one.
 MANY = 32
@@ -201,7 +201,9 @@ class Functions(nn.Module):
             self.register_buffer(f"weight{index}", value.detach())
         self.rows_at_once: int | None = None
         self.loops = False
-        self.eval()
+        forget(self.network)
+        for module in self.modules():  # a module's own train() may write into weights, which are shared
+            module.training = False
 
     def __len__(self) -> int:
         return self.count
@@ -302,8 +304,10 @@ class Functions(nn.Module):
         return torch.stack(outputs)
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        result = inputs.call(self.network, x, weights) if noise is None else self.sites.run(self.network, x, noise)
-        return inputs.output(result, self.output)
+        if noise is not None:
+            return inputs.output(self.sites.run(self.network, x, noise), self.output)
+        with clean(self.network):
+            return inputs.output(inputs.call(self.network, x, weights), self.output)
 
     def _must_loop(self) -> bool:
         """Recurrent layers have no rule for vmap; nor has a BatchNorm that computes statistics, or mixes precisions."""
@@ -317,16 +321,20 @@ class Functions(nn.Module):
         )
 
 
-def attempt(function: Callable[[], Tensor]) -> Tensor | None:
-    """What a vectorised call gives; None where torch cannot vectorise it, and torch's generator is then as it was."""
+def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None:
+    """What a vectorised call of a network gives; None where torch cannot vectorise it.
+
+    The network keeps nothing of it, and torch's generator is as it was where it failed.
+    """
+    if torch.compiler.is_compiling():
+        return function()
     state = torch.get_rng_state()
     try:
-        return function()
+        with unchanged(network):
+            return function()
     except torch.OutOfMemoryError:
         raise
     except Exception:
-        if torch.compiler.is_compiling():
-            raise
         torch.set_rng_state(state)
         return None
 
@@ -340,14 +348,9 @@ def _twin(network: nn.Module) -> nn.Module:
 
     The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
     """
-    memo: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()}
-    for module in network.modules():  # what a forward pass left behind cannot be copied while it has a graph
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and value.grad_fn is not None:
-                memo[id(value)] = value.detach()
-    twin = copy.deepcopy(network, memo)
-    for module in encoders(twin):
-        module.use_nested_tensor = False
+    twin = duplicate(network, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()})
+    for encoder in encoders(twin):
+        encoder.use_nested_tensor = False
     for module in twin.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:

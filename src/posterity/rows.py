@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+from posterity.state import untouched
 
 if TYPE_CHECKING:
     from posterity.nodes import Site
@@ -108,21 +109,6 @@ def watch(sites: "list[Site]", network: nn.Module, x: Any, values: bool = False)
     finally:
         for site in sites:
             site.seen = None
-
-
-@contextlib.contextmanager
-def untouched(network: nn.Module, x: Any) -> Iterator[None]:
-    """Whatever is done in here, the network's buffers and torch's generators are then what they were."""
-    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    cuda = {tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda}
-    try:
-        with torch.random.fork_rng(devices=list(cuda)):
-            yield
-    finally:
-        with torch.no_grad():
-            for name, buffer in network.named_buffers():
-                if name in kept and buffer.shape == kept[name].shape:
-                    buffer.copy_(kept[name])
 
 
 @contextlib.contextmanager

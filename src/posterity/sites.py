@@ -19,6 +19,7 @@ from posterity import inputs, rows
 from posterity.errors import Error
 from posterity.layers import select as select
 from posterity.nodes import Bare, Folded, Site
+from posterity.state import clean, untouched
 
 #: Hooks read the noise from their site, so two threads must not run a noisy network at once.
 ONE_AT_A_TIME = threading.RLock()
@@ -103,7 +104,7 @@ class Sites:
                 swapped |= site.parameters(network)
             if unsure:
                 site.called = False
-        with rows.unnested(self.encoders):
+        with rows.unnested(self.encoders), clean(network):
             result = inputs.call(network, x, swapped, ties=False)
         if unsure and not all(site.called or site.direct for site in self.sites):
             raise Error("Not all layers were called: run the functions once before they are compiled or exported.")
@@ -168,7 +169,7 @@ def _used(network: nn.Module, x: Any, names: list[str]) -> set[str]:
                 owners[key], leaves[key] = name, p
 
     def gradients(x: Any) -> tuple[Tensor | None, ...]:
-        with rows.untouched(network, x), torch.inference_mode(False), torch.enable_grad():
+        with untouched(network, x), torch.inference_mode(False), torch.enable_grad():
             own = {key: p.detach().clone().requires_grad_() for key, p in leaves.items()}
             result = inputs.call(network, inputs.apply(x, Tensor.clone), own, ties=False)
             answers = [tensor.sum() for tensor in inputs.results(result) if tensor.requires_grad]

@@ -1,6 +1,5 @@
 """Methods that draw the weights: a network's parameters as one flat vector, and what such methods share."""
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from posterity.errors import Error
 from posterity.layers import Selector, features, select_parameters
 from posterity.posterior import Description, Entry, Functions, Posterior, count
 from posterity.rows import encoders
+from posterity.state import clean, duplicate, forget
 
 LEFT = "left out by layers=: a point"
 
@@ -94,7 +94,8 @@ class WeightPosterior(Posterior):
         self, network: nn.Module, *, samples: int = 1, layers: Selector = None, output: str | int | None = None
     ) -> None:
         super().__init__(network, samples=samples, output=output)
-        self.network = copy.deepcopy(network)
+        self.network = duplicate(network)
+        forget(self.network)
         self.weights = Weights(self.network, layers)
         for name, p in self.network.named_parameters():
             p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
@@ -111,7 +112,8 @@ class WeightPosterior(Posterior):
 
     def call(self, x: Any, flat: Tensor) -> Tensor:
         """The network's output under one draw `[weights]`, `[batch, ...]`."""
-        return inputs.output(inputs.call(self.network, x, self.weights.split(flat)), self.output)
+        with clean(self.network):
+            return inputs.output(inputs.call(self.network, x, self.weights.split(flat)), self.output)
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
         """n functions, each with its own weights."""

@@ -9,28 +9,28 @@ from common import mlp, seeded
 
 DEFAULTS = {
     "map": {"samples": 1},
-    "ensemble": {"members": 5, "samples": None, "adversarial": None},
+    "ensemble": {"members": 5, "samples": None, "adversarial": None, "layers": None},
     "dropout": {"rate": 0.05, "samples": 1, "layers": None},
     "bbb": {
         "samples": 1, "prior_std": None, "prior": "gaussian", "share": 0.5, "narrow": 0.1, "centred": False,
-        "init_std": 0.0015, "estimator": "auto",
+        "init_std": 0.0015, "estimator": "auto", "layers": None,
     },
     "mnf": {
         "steps": 2, "hidden": 50, "samples": 1, "prior_std": None, "init_std": 0.0015, "init_noise": 0.1,
-        "r": "estimate",
+        "r": "estimate", "layers": None,
     },
     "bbh": {
         "layout": "chunked", "samples": 1, "noise": 8, "shared": True, "prior_std": 3.0, "divergence": "linearised",
         "jitter": 0.01, "learn_jitter": True, "spread": None, "centre": True, "neighbours": 5, "hidden": None,
-        "codes": 16, "chunk": None, "slice_batch": False,
+        "codes": 16, "chunk": None, "slice_batch": False, "layers": None,
     },
     "ibnn": {
         "components": 4, "samples": 1, "prior_std": 0.1, "init_std": 0.1, "init_noise": 0.05, "kl": "bound",
         "gamma": 4.0, "noise": "input", "bias_noise": False, "per_layer": False, "assignment": "paper", "layers": None,
     },
     "livi": {
-        "samples": 2, "prior_std": None, "noise_size": 8, "hidden": 16, "layers": 2, "linear": False,
-        "entropy": "exact", "noise_std": None, "learn_noise": False, "init_std": 0.1,
+        "samples": 2, "prior_std": None, "noise_size": 8, "hidden": 16, "depth": 2, "linear": False,
+        "entropy": "exact", "noise_std": None, "learn_noise": False, "init_std": 0.1, "layers": None,
     },
 }  # fmt: skip
 RATES = {"ibnn": 10.0, "livi": 10.0}

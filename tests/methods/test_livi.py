@@ -187,7 +187,7 @@ def test_a_banana_is_found():
 
 def test_all_options_train_and_are_kept(tmp_path):
     x, y = torch.randn(32, 5, generator=generator()), torch.arange(32) % 3
-    for options in ({"entropy": "smallest"}, {"learn_noise": True}, {"linear": True}, {"layers": 3, "samples": 3}):
+    for options in ({"entropy": "smallest"}, {"learn_noise": True}, {"linear": True}, {"depth": 3, "samples": 3}):
         posterior = LIVI(seeded(mlp), seed=0, **options)
         before = float(posterior.log_noise.detach())
         posterity.fit(posterior, (x, y), epochs=3, seed=0, progress=False)
@@ -199,7 +199,7 @@ def test_mistakes_are_named():
     for options in ({"entropy": "none"}, {"noise_std": 0.0}, {"prior_std": -1.0}, {"prior_std": [1.0, 2.0]}):
         with pytest.raises(posterity.Error, match=next(iter(options))):
             LIVI(mlp(), **options)
-    for name in ("noise_size", "hidden", "layers"):
+    for name in ("noise_size", "hidden", "depth"):
         with pytest.raises(posterity.Error, match=name):
             LIVI(mlp(), **{name: 10_000})
 

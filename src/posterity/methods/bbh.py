@@ -194,7 +194,7 @@ class BayesByHypernet(WeightPosterior):
         """The network's outputs under draws `[n, weights]`, `[n, batch, ...]`: at once where there are many."""
         if self.vectorised and len(flat) > LOOPED and not _must_loop(self.network):
             run = torch.func.vmap(self.call, in_dims=(None, 0), randomness="different")
-            done = attempt(lambda: run(x, flat))
+            done = attempt(self.network, lambda: run(x, flat))
             if done is not None:
                 return done
             self.vectorised = False

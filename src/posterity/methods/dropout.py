@@ -12,6 +12,7 @@ from posterity.errors import Error
 from posterity.layers import Selector, own_parameters, walk
 from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of, seeded
 from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive
+from posterity.state import clean
 
 
 class MCDropout(Posterior):
@@ -146,5 +147,5 @@ class Masked(Functions):
                 return inputs.output(inputs.call(self.network, x), self.output)
         plan = self.plans.find(self.network, self.added, x)
         added = self.added if plan.added else []
-        with Answer(Masks(noise, plan.places)), switched_on(added, plan.direct):
+        with Answer(Masks(noise, plan.places)), switched_on(added, plan.direct), clean(self.network):
             return inputs.output(call(self.network, added, x), self.output)

@@ -1,6 +1,5 @@
 """Deep ensembles: several networks, each trained from an initialisation of its own."""
 
-import copy
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
+from posterity.state import clean, duplicate, forget
 from posterity.weights import Weights
 
 #: Up to so many weights a member is launch-bound, and members are faster together than one by one.
@@ -77,7 +77,8 @@ class DeepEnsemble(Posterior):
         generator = as_generator(seed, generator)
         fresh = [_fresh(network, self.weights.names, generator) for _ in range(members)]
         self.how = {name: how for name, how in fresh[0][1].items() if name in self.weights.shapes}
-        self.network = copy.deepcopy(network)
+        self.network = duplicate(network)
+        forget(self.network)
         for name, p in self.network.named_parameters():
             p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
         self.flat = nn.Parameter(torch.stack([self.weights.join(dict(net.named_parameters())) for net, _ in fresh]))
@@ -119,7 +120,7 @@ class DeepEnsemble(Posterior):
 
     def member(self, index: int) -> nn.Module:
         """A network of its own with the weights and buffers of one member."""
-        network = copy.deepcopy(self.network)
+        network = duplicate(self.network)
         own = dict(network.named_parameters()) | dict(network.named_buffers())
         with torch.no_grad():
             for name, value in self._states(slice(index, index + 1)).items():
@@ -161,7 +162,7 @@ class DeepEnsemble(Posterior):
                 everyone = chosen == list(range(self.members))
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(dict.fromkeys(weights, 0), None), randomness="different")
-                done = attempt(lambda: run(weights, x))
+                done = attempt(self.network, lambda: run(weights, x))
                 if done is not None:
                     return done
                 self.vectorised = False
@@ -178,7 +179,8 @@ class DeepEnsemble(Posterior):
             )
 
     def _call(self, weights: dict[str, Tensor], x: Any) -> Tensor:
-        return inputs.output(inputs.call(self.network, x, weights), self.output)
+        with clean(self.network):
+            return inputs.output(inputs.call(self.network, x, weights), self.output)
 
     def _spread(self, n: int, generator: torch.Generator | None) -> list[int]:
         """n members in ascending order, each as often as the others or once more."""
@@ -235,7 +237,7 @@ def together(network: nn.Module, size: int, buffers: bool = False) -> bool:
 
 def _fresh(network: nn.Module, names: list[str], generator: torch.Generator | None) -> tuple[nn.Module, dict[str, str]]:
     """A copy of a network that is freshly initialised, and how each of the named parameters was."""
-    fresh, how = copy.deepcopy(network), {}
+    fresh, how = duplicate(network), {}
     with torch.no_grad(), seeded(generator, tuple(p for p in network.parameters() if p.dim())):
         for module in reversed(list(fresh.modules())):
             reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))

@@ -1,0 +1,125 @@
+"""What a network keeps between calls: buffers, and what its modules write down (caches, counts, activations).
+
+What was computed under noise or under drawn weights must not be found by the next call: some networks keep, in
+evaluation mode, values that they computed from their parameters.
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posterity import inputs
+
+_INTERNAL = frozenset(vars(nn.Module()))
+_CONTAINERS = (dict, list, set)
+
+
+class Snapshot:
+    """The attributes of a network's modules, and what is in their dicts, lists and sets."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.kept: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+        for module in network.modules():
+            own = vars(module)
+            values = {key: value for key, value in own.items() if key not in _INTERNAL}
+            copies = {key: copy.copy(value) for key, value in values.items() if isinstance(value, _CONTAINERS)}
+            self.kept.append((own, values, copies))
+
+    def restore(self) -> None:
+        """Make them what they were."""
+        for own, values, copies in self.kept:
+            for key in [key for key in own if key not in values and key not in _INTERNAL]:
+                del own[key]
+            own.update(values)
+            for key, before in copies.items():
+                _refill(values[key], before)
+
+
+@contextlib.contextmanager
+def unchanged(network: nn.Module) -> Iterator[None]:
+    """Whatever is done in here, the attributes of the network's modules are then what they were."""
+    snapshot = Snapshot(network)
+    try:
+        yield
+    finally:
+        snapshot.restore()
+
+
+def clean(network: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """`unchanged` where a network is evaluated: in training, what it keeps is its own business, and costs time."""
+    keep = network.training or torch.compiler.is_compiling()
+    return contextlib.nullcontext() if keep else unchanged(network)
+
+
+@contextlib.contextmanager
+def untouched(network: nn.Module, x: Any) -> Iterator[None]:
+    """The same, with the network's buffers and torch's generators."""
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    cuda = {tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda}
+    try:
+        with torch.random.fork_rng(devices=list(cuda)), unchanged(network):
+            yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in network.named_buffers():
+                if name in kept and buffer.shape == kept[name].shape:
+                    buffer.copy_(kept[name])
+
+
+def duplicate(network: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy of a network; what a forward pass left behind is copied without its graph, which could not be."""
+    memo = {} if memo is None else memo
+    for module in network.modules():
+        for tensor in _tensors([value for key, value in vars(module).items() if key not in _INTERNAL]):
+            if tensor.grad_fn is not None:
+                memo[id(tensor)] = tensor.detach()
+    return copy.deepcopy(network, memo)
+
+
+def forget(network: nn.Module) -> None:
+    """Let modules drop tensors that they keep while they are evaluated: those that do drop them in their `train()`.
+
+    A `train()` that changes weights (merged adapters) is taken back.
+    """
+    for module in network.modules():
+        kept = [value for key, value in vars(module).items() if key not in _INTERNAL and isinstance(value, dict)]
+        if type(module).train is nn.Module.train or not _tensors(kept):
+            continue
+        modes = {part: part.training for part in module.modules()}
+        snapshot, before = Snapshot(module), [(p, p.detach().clone()) for p in module.parameters()]
+        module.train()
+        with torch.no_grad():
+            if not all(torch.equal(p, value) for p, value in before):
+                snapshot.restore()
+                for p, value in before:
+                    p.copy_(value)
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """The tensors in containers, and in those that they hold."""
+    if isinstance(value, Tensor):
+        return [value]
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple, set)) else ()
+    return [tensor for member in members for tensor in _tensors(member)]
+
+
+def _refill(container: Any, before: Any) -> None:
+    """Put back what was in a container."""
+    same = len(container) == len(before) and (
+        all(container.get(key) is value for key, value in before.items())
+        if isinstance(before, dict)
+        else all(a is b for a, b in zip(container, before, strict=True))
+    )
+    if same:
+        return
+    container.clear()
+    if isinstance(container, list):
+        container.extend(before)
+    else:
+        container.update(before)
