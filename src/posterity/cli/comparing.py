@@ -10,7 +10,7 @@ from posterity.cli.console import Output
 from posterity.cli.runs import Settings
 from posterity.cli.study import Study, names
 
-DEMO_EPOCHS = 30
+DEMO_EPOCHS = 24
 """Enough for the digits; all methods together take about two minutes on two cores."""
 
 
