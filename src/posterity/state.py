@@ -29,19 +29,21 @@ class Snapshot:
             copies = {key: copy.copy(value) for key, value in values.items() if isinstance(value, _CONTAINERS)}
             self.kept.append((own, values, copies))
 
-    def restore(self) -> None:
-        """Make them what they were."""
+    def restore(self, everything: bool = False) -> None:
+        """Make them what they were: all, or what holds tensors now, so that counts and flags stay."""
         for own, values, copies in self.kept:
-            for key in [key for key in own if key not in values and key not in _INTERNAL]:
-                del own[key]
-            own.update(values)
+            for key in [key for key in own if key not in _INTERNAL]:
+                if own[key] is not values.get(key) and (everything or _tensors(own[key])):
+                    del own[key]
+            for key, value in values.items():
+                own.setdefault(key, value)
             for key, before in copies.items():
                 _refill(values[key], before)
 
 
 @contextlib.contextmanager
 def unchanged(network: nn.Module) -> Iterator[None]:
-    """Whatever is done in here, the attributes of the network's modules are then what they were."""
+    """No tensor that is made in here stays in an attribute of the network's modules, or in a container of one."""
     snapshot = Snapshot(network)
     try:
         yield
@@ -75,9 +77,16 @@ def duplicate(network: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
     memo = {} if memo is None else memo
     for module in network.modules():
         for tensor in _tensors([value for key, value in vars(module).items() if key not in _INTERNAL]):
-            if tensor.grad_fn is not None:
-                memo[id(tensor)] = tensor.detach()
+            if _has_graph(tensor):
+                memo[id(tensor)] = tensor.data
     return copy.deepcopy(network, memo)
+
+
+def _has_graph(tensor: Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # its base was changed in place since
+        return True
 
 
 def forget(network: nn.Module) -> None:
@@ -94,7 +103,7 @@ def forget(network: nn.Module) -> None:
         module.train()
         with torch.no_grad():
             if not all(torch.equal(p, value) for p, value in before):
-                snapshot.restore()
+                snapshot.restore(everything=True)
                 for p, value in before:
                     p.copy_(value)
         for part, mode in modes.items():
@@ -116,7 +125,7 @@ def _refill(container: Any, before: Any) -> None:
         if isinstance(before, dict)
         else all(a is b for a, b in zip(container, before, strict=True))
     )
-    if same:
+    if same or not _tensors(container):
         return
     container.clear()
     if isinstance(container, list):
