@@ -357,3 +357,10 @@ def test_mixed_precision_leaves_the_divergence_as_it_is(posterior):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = posterior.divergence(generator())
     torch.testing.assert_close(found.float(), expected.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_mixed_precision_leaves_drawn_functions_as_they_are(posterior, case):
+    expected = posterior.draw(N, generator())(case[1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        functions = posterior.draw(N, generator())
+    torch.testing.assert_close(functions(case[1]), expected)

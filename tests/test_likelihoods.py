@@ -63,10 +63,49 @@ def test_gaussian_meets_the_normal_density():
     assert not list(posterity.Gaussian(std=0.1).parameters())
 
 
-def test_heteroscedastic_takes_the_second_half_as_log_deviations():
-    out, y = logits(4), torch.randn(B, 2)
-    expected = torch.distributions.Normal(out[:, :, :2], out[:, :, 2:].exp()).log_prob(y).sum(2)
+@pytest.mark.parametrize("size", [2, 3])
+def test_heteroscedastic_takes_the_second_half_as_log_deviations(size):
+    out, y = logits(2 * size), torch.randn(B, size)
+    expected = torch.distributions.Normal(out[:, :, :size], out[:, :, size:].exp()).log_prob(y).sum(2)
     torch.testing.assert_close(posterity.Gaussian(heteroscedastic=True).log_prob(out, y), expected)
+
+
+def test_heteroscedastic_deviations_stay_within_bounds_and_outputs_come_in_pairs():
+    likelihood = posterity.Gaussian(heteroscedastic=True)
+    _, log_std = likelihood.moments(torch.tensor([[[0.0, -1000.0], [0.0, 1000.0], [0.0, 15.0]]]))
+    assert log_std.flatten().tolist() == [-10.0, 20.0, 15.0]
+    for shape in ((S, B, 3), (S, B)):
+        with pytest.raises(posterity.Error, match="even number"):
+            likelihood.moments(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "config"),
+    [
+        (posterity.Gaussian(), {"std": None, "heteroscedastic": False}),
+        (posterity.Gaussian(heteroscedastic=True), {"std": None, "heteroscedastic": True}),
+        (posterity.Gaussian(std=[0.5, 2.0]), {"std": pytest.approx([0.5, 2.0]), "heteroscedastic": False}),
+        (posterity.Categorical([1.0, 2.0], ignore=7), {"weight": [1.0, 2.0], "ignore": 7}),
+        (posterity.Bernoulli(), {}),
+    ],
+)
+def test_the_config_holds_the_arguments(likelihood, config):
+    assert likelihood.config() == config
+    again = type(likelihood)(**likelihood.config())
+    assert again.state_dict().keys() == likelihood.state_dict().keys()
+
+
+def test_a_learned_noise_starts_at_one():
+    assert float(posterity.Gaussian().log_std.detach()) == 0.0
+
+
+@pytest.mark.parametrize("likelihood", [posterity.Categorical(), posterity.Bernoulli()])
+def test_the_values_of_answers_are_not_looked_at_in_a_compiled_graph(likelihood):
+    out, y = logits(C), torch.arange(B) % C
+    if isinstance(likelihood, posterity.Bernoulli):
+        y = out[0].sigmoid()
+    compiled = torch.compile(likelihood.log_prob, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(out, y), likelihood.log_prob(out, y))
 
 
 @pytest.mark.parametrize("batch", [1, 6])
@@ -77,6 +116,7 @@ def test_one_output_meets_answers_with_and_without_that_axis(batch):
         assert flat.shape == (S, batch)
         torch.testing.assert_close(flat, column)
         torch.testing.assert_close(likelihood.log_prob(out.squeeze(2), answers), flat)
+        torch.testing.assert_close(likelihood.log_prob(out.squeeze(2), answers[:, None]), flat)
     pair = torch.randn(S, batch, 2)
     assert posterity.Gaussian(heteroscedastic=True).log_prob(pair, y).shape == (S, batch)
 
@@ -114,6 +154,8 @@ def test_what_does_not_fit_is_an_error(likelihood, outputs, y):
         lambda: posterity.Gaussian(std=0.0),
         lambda: posterity.Gaussian(std=-1.0),
         lambda: posterity.Gaussian(std=float("nan")),
+        lambda: posterity.Gaussian(std=[1.0, -1.0]),
+        lambda: posterity.Gaussian(std=[1.0, float("inf")]),
         lambda: posterity.Gaussian(std=1.0, heteroscedastic=True),
         lambda: posterity.Categorical(weight=[-1.0, 1.0]),
     ],

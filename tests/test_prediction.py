@@ -56,6 +56,29 @@ def test_an_interval_holds_its_share_and_is_not_mean_plus_minus_std():
     torch.testing.assert_close(far.cdf(high) - far.cdf(low), torch.full((1, 1), 0.9), atol=1e-5, rtol=0)
 
 
+def test_an_interval_holds_nine_tenths_unless_another_level_is_given():
+    p = gaussian()
+    torch.testing.assert_close(p.interval(), p.interval(0.9), rtol=0, atol=0)
+
+
+def test_answers_meet_the_mean_with_and_without_its_last_axis_but_not_otherwise():
+    p, y = gaussian(), torch.randn(B, 1, dtype=torch.float64)
+    torch.testing.assert_close(p.log_prob(y[:, 0]), p.log_prob(y), rtol=0, atol=0)
+    with pytest.raises(posterity.Error, match="must be the same"):
+        p.log_prob(y[:3])
+
+
+def test_a_prediction_of_real_numbers_has_the_variances_of_the_likelihood_batch_by_batch():
+    posterior = posterity.IBNN(seeded(lambda: mlp(5, 2)), 3, seed=0)
+    posterior.likelihood = posterity.Gaussian(std=[0.5, 3.0])
+    x = torch.randn(7, 5, generator=generator())
+    whole, parts = (posterity.predict(posterior, x, N, generator(), batch_size=size) for size in (None, 2))
+    torch.testing.assert_close(whole.aleatoric, torch.tensor([0.25, 9.0]).expand(7, 2))
+    torch.testing.assert_close(whole.means, posterior.draw(N, generator())(x))
+    torch.testing.assert_close(parts.means, whole.means)
+    torch.testing.assert_close(parts.variances, whole.variances)
+
+
 def test_rescale_returns_to_the_targets_units():
     p = gaussian()
     scaled, y = p.rescale(10.0, 3.0), torch.randn(B, 1, dtype=torch.float64)
@@ -138,7 +161,7 @@ def test_predict_says_what_is_wrong():
     for bad in (0.0, 1.0, -1):
         with pytest.raises(posterity.Error):
             gaussian().quantile(bad)
-        with pytest.raises(posterity.Error):
+        with pytest.raises(posterity.Error, match="level"):
             gaussian().interval(bad)
 
 

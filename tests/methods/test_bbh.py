@@ -80,11 +80,51 @@ def test_the_nearest_neighbour_estimate_is_what_it_is_known_to_be(std):
 
 
 def test_the_nearest_neighbour_estimate_by_hand():
-    draws, prior = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[0.5], [10.0]])
-    expected = (math.log(0.5) + math.log(0.5) + math.log(2.5 / 2)) / 3 + math.log(2 / 2)
-    torch.testing.assert_close(nearest_neighbour_kl(draws, prior), torch.tensor(expected))
+    draws, prior = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[0.5], [10.0], [11.0]])
+    ratios = (math.log(0.5) + math.log(0.5) + math.log(2.5 / 2)) / 3
+    torch.testing.assert_close(nearest_neighbour_kl(draws, prior), torch.tensor(ratios + math.log(3 / 2)))
     twice = torch.cat([draws, draws], 1)  # distances grow by √2 alike, the dimension counts twice
-    torch.testing.assert_close(nearest_neighbour_kl(twice, torch.cat([prior, prior], 1)), torch.tensor(2 * expected))
+    found = nearest_neighbour_kl(twice, torch.cat([prior, prior], 1))
+    torch.testing.assert_close(found, torch.tensor(2 * ratios + math.log(3 / 2)))
+
+
+@pytest.mark.parametrize("kind", ["linearised", "bound", "nearest"])
+def test_each_divergence_by_hand(kind):
+    posterior = BayesByHypernet(seeded(mlp), samples=3, divergence=kind, prior_std=0.3, spread=0.5, jitter=0.2, seed=0)
+    g = generator()
+    z, clean, flat = posterior._sample(3 if kind == "linearised" else 5, g)
+    jitter = posterior.log_jitter.exp()
+    q = torch.distributions.Normal(clean, posterior.scale * posterior.generator.per_weight(jitter))
+    kl = torch.distributions.kl_divergence(q, torch.distributions.Normal(0.0, 0.3)).sum(1).mean()
+    if kind == "linearised":
+        expected = kl - posterior.generator.log_volume(z, jitter).mean()
+    elif kind == "bound":
+        pairs = torch.distributions.Normal(clean, q.stddev[:1]).log_prob(flat.unsqueeze(1)).sum(2)
+        expected = kl - (pairs.diagonal() - pairs.logsumexp(1)).mean() - math.log(5)
+    else:
+        expected = nearest_neighbour_kl(flat / 0.3, torch.randn(flat.shape, generator=g))
+    torch.testing.assert_close(posterior.divergence(generator()), expected.to(kl), rtol=1e-4, atol=1e-3)
+
+
+def test_the_scales_and_the_prior_that_follows_them():
+    class Bare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.scalar = nn.Linear(4, 3).weight, nn.Parameter(torch.ones(()))
+            self.vector, self.constant = nn.Parameter(torch.tensor([1.0, 3.0])), nn.Parameter(torch.ones(3))
+            self.single = nn.Parameter(torch.ones(1))
+
+    posterior = BayesByHypernet(Bare(), prior_std=None, seed=0)
+    scale = {name: float(part.mean()) for name, part in posterior.weights.split(posterior.scale).items()}
+    expected = {"weight": 0.5, "scalar": 1.0, "vector": math.sqrt(2), "constant": 0.1, "single": 0.1}
+    assert scale == pytest.approx(expected)
+    torch.testing.assert_close(posterior.prior_std, math.sqrt(2) * posterior.scale)
+    assert posterior.config()["prior_std"] is None
+
+
+def test_hidden_layers_are_as_wide_as_the_paper_says_or_as_chosen():
+    widths = {layout: BayesByHypernet(seeded(mlp), layout, seed=0).config()["hidden"] for layout in LAYOUTS}
+    assert widths == {layout: [64, 64] if layout == "chunked" else [64, 256, 512] for layout in LAYOUTS}
 
 
 def test_a_small_positive_estimate_is_no_reason_to_warn():
@@ -198,12 +238,13 @@ def test_every_layout_trains_networks_with_skips_and_batch_statistics(layout):
     assert history[-1]["nll"] < history[0]["nll"] - 0.1
 
 
-def test_a_sliced_batch_is_shared_out_among_the_draws():
-    posterior = BayesByHypernet(seeded(mlp), samples=3, slice_batch=True, spread=1.0, seed=0)
+@pytest.mark.parametrize("owner", [[0, 0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 1, 1]], ids=["3", "2"])
+def test_a_sliced_batch_is_shared_out_among_the_draws(owner):
+    samples = max(owner) + 1
+    posterior = BayesByHypernet(seeded(mlp), samples=samples, slice_batch=True, spread=1.0, seed=0)
     x, y = torch.randn(7, 5, generator=generator()), torch.arange(7) % 3
     outputs = posterior(x, generator(1))
-    assert outputs.shape == (3, 7, 3)
-    owner = torch.tensor([0, 0, 1, 1, 2, 2, 2])
+    assert outputs.shape == (samples, 7, 3)
     expected = nn.functional.cross_entropy(outputs[owner, torch.arange(7)], y)
     torch.testing.assert_close(posterior.loss(x, y, size=10, beta=0.0, generator=generator(1)), expected)
 
@@ -219,8 +260,24 @@ def test_the_loss_and_the_divergence_see_the_same_draws():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"layout": "all"}, {"divergence": "kl"}, {"jitter": 0.0}, {"noise": -1}, {"prior_std": 0.0}]
+    "wrong",
+    [
+        {"layout": "all"},
+        {"divergence": "kl"},
+        {"jitter": 0.0},
+        {"jitter": 0.0, "noise": 1},
+        {"jitter": -0.1, "noise": 0},
+        {"noise": -1},
+        {"neighbours": 1},
+        {"prior_std": 0.0},
+        {"prior_std": [*[1.0] * 74, -1.0]},
+    ],
 )
 def test_mistakes_are_said(wrong):
     with pytest.raises(posterity.Error):
         BayesByHypernet(seeded(mlp), **wrong)
+
+
+def test_two_neighbours_are_enough_and_the_nearest_need_no_jitter():
+    posterior = BayesByHypernet(seeded(mlp), divergence="nearest", jitter=0.0, neighbours=2, seed=0)
+    assert bool(posterior.divergence(generator()).isfinite())

@@ -140,6 +140,19 @@ def test_functional_dropout_is_found_and_nothing_is_added(drop):
     assert not torch.equal(posterior(x), posterior(x))
 
 
+def test_nothing_is_added_in_training_to_a_network_that_drops_by_itself():
+    """Its own dropout is of zeros, so that any other is seen."""
+    network = seeded(lambda: Functional(lambda h, training: h + F.dropout(torch.zeros_like(h), 0.5, training)))
+    posterior, x = MCDropout(network, 0.4).train(), torch.randn(6, 5, generator=generator())
+    torch.testing.assert_close(posterior(x, generator())[0], network(x), rtol=0, atol=0)
+
+
+def test_the_networks_own_dropout_is_described_as_uncertain():
+    entry = next(e for e in MCDropout(Identity(nn.Dropout(0.4))).describe() if e.name == "drop")
+    assert entry.uncertain
+    assert entry.reason == "the network's own dropout, p = 0.4"
+
+
 def test_a_network_without_dropout_gets_it_at_the_inputs_of_its_layers():
     network = seeded(mlp)
     assert set(MCDropout(seeded(mlp), 0.4, seed=0).describe().uncertain) == {"2", "2.weight"}

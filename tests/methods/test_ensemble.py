@@ -154,6 +154,41 @@ def test_draws_are_spread_over_members_and_each_is_computed_once():
     assert len(firsts) == 4
     functions.rows_at_once = 7
     assert sorted(times(functions(x))) == [2, 2, 3, 3]
+    parts = list(functions.stream(x))
+    assert len(parts) == 4
+    torch.testing.assert_close(torch.cat(parts), functions(x))
+
+
+def test_a_network_runs_together_where_it_is_small_and_dense():
+    dense = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    assert ensemble.together(mlp(), 1)
+    assert not ensemble.together(nn.Conv2d(1, 1, 1), 1)
+    assert not ensemble.together(nn.GRU(1, 1), 1)
+    assert not ensemble.together(dense, 1)
+    assert ensemble.together(dense, 1, buffers=True)
+
+
+def test_one_function_of_a_network_with_buffers_is_one_member():
+    posterior, x = DeepEnsemble(seeded(ConvNet), 3, seed=0).eval(), torch.randn(4, 1, 6, 6, generator=generator())
+    drawn = posterior.draw(1, generator())(x)[0]
+    assert sum(torch.allclose(drawn, posterior.member(m).eval()(x), atol=1e-6) for m in range(3)) == 1
+
+
+def test_buffers_are_described_as_no_part_of_the_posterior():
+    fixed = DeepEnsemble(seeded(ConvNet), 2, seed=0).describe().fixed
+    assert {name for name, _ in ConvNet().named_buffers()} <= set(fixed)
+
+
+def test_members_without_convolutions_keep_batch_statistics_of_their_own():
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+
+    posterior, x = DeepEnsemble(seeded(make), 3, seed=0).train(), torch.randn(8, 5, generator=generator())
+    members = [posterior.member(m).train() for m in range(3)]
+    posterior(x)
+    for m, member in enumerate(members):
+        member(x)
+        torch.testing.assert_close(posterior.member(m)[1].running_mean, member[1].running_mean)
 
 
 def test_each_member_keeps_batch_statistics_of_its_own():
@@ -168,6 +203,8 @@ def test_each_member_keeps_batch_statistics_of_its_own():
     assert torch.equal(posterior.network.norm.running_mean, torch.zeros(4))
     posterior.eval().loss(x, y, size=8)
     assert posterior.buffer2.tolist() == [1, 1, 1]
+    for m, out in enumerate(posterior.draw(3)(x)):
+        torch.testing.assert_close(out, posterior.member(m).eval()(x))
 
 
 def test_the_loss_is_the_sum_over_members():
@@ -208,6 +245,24 @@ def test_adversarial_training_is_half_on_each_members_own_worst_step(make):
     posterior.train().loss(x, y, size=8).backward()
 
 
+def test_adversarial_training_leaves_inputs_without_a_slope_and_gives_them_no_gradient():
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("seen", torch.tensor([0.0, 0.0, 1.0, 1.0]))
+
+        def forward(self, x):
+            return self.layer(x * self.seen)
+
+    posterior = DeepEnsemble(seeded(Half), 2, adversarial=0.1, seed=0)
+    x = torch.randn(8, 4, generator=generator()).requires_grad_()
+    loss = posterior.loss(x, torch.arange(8) % 3, size=8)
+    loss.backward()
+    assert bool(loss.isfinite())
+    assert x.grad is None
+
+
 def test_adversarial_training_refuses_inputs_that_cannot_move():
     posterior = DeepEnsemble(nn.Sequential(nn.Embedding(5, 3)), 2, adversarial=0.1, seed=0)
     with pytest.raises(posterity.Error, match="floating"):
@@ -223,9 +278,58 @@ def test_frozen_layers_are_shared_with_their_statistics():
     posterior = DeepEnsemble(network, 2, seed=0)
     assert torch.equal(posterior.member(1).norm.running_mean, torch.full((4,), 2.0))
     assert not posterior.member(1).norm.weight.requires_grad
+    network.norm.requires_grad_(True)  # one that is trained starts afresh, statistics too
+    assert torch.equal(DeepEnsemble(network, 2, seed=0).member(1).norm.running_mean, torch.zeros(4))
     assert "norm.weight" not in posterior.weights.names
     with pytest.raises(posterity.Error, match="requires a gradient"):
         DeepEnsemble(seeded(mlp).requires_grad_(False))
+
+
+def test_a_frozen_module_keeps_its_own_buffers_and_not_those_of_its_children():
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.scale = nn.BatchNorm1d(3), nn.Parameter(torch.ones(3), requires_grad=False)
+            self.register_buffer("shift", torch.full((3,), 5.0))
+
+        def reset_parameters(self) -> None:
+            self.shift.zero_()
+
+        def forward(self, x):
+            return self.norm(x * self.scale + self.shift)
+
+    network = Outer()
+    network.norm.running_mean.fill_(2.0)
+    member = DeepEnsemble(network, 2, seed=0).member(0)
+    assert torch.equal(member.shift, torch.full((3,), 5.0))
+    assert torch.equal(member.norm.running_mean, torch.zeros(3))
+
+
+def test_a_reset_is_called_if_it_needs_no_arguments():
+    class Layer(nn.Linear):
+        def reset_parameters(self, value: float = 7.0) -> None:
+            nn.init.constant_(self.weight, value)
+
+    class Other(nn.Linear):
+        def reset_parameters(self, *values: float) -> None:
+            nn.init.constant_(self.weight, 5.0)
+
+    class Needy(nn.Linear):
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.in_features = self.out_features = 2
+            self.weight, self.bias = nn.Parameter(torch.eye(2)), nn.Parameter(torch.zeros(2))
+
+        def reset_parameters(self, value: float) -> None:
+            raise AssertionError
+
+    network = nn.Sequential(Layer(2, 2), Other(2, 2), Needy())
+    with torch.no_grad():
+        for layer in network[:2]:
+            layer.weight.copy_(torch.eye(2))
+    member = DeepEnsemble(network, 1, seed=0).member(0)
+    assert torch.equal(member[0].weight, torch.full((2, 2), 7.0))
+    assert torch.equal(member[1].weight, torch.full((2, 2), 5.0))
 
 
 def test_tied_weights_stay_tied_in_every_member():

@@ -54,11 +54,12 @@ def test_every_layer_multiplies_its_input_channels(layer):
         torch.testing.assert_close(out, layer(x * z.view(-1, *[1] * space)))
 
 
-def test_training_noise_is_fresh_for_every_row_and_follows_the_parameters():
+@pytest.mark.parametrize("assignment", ["paper", "authors"])
+def test_training_noise_is_fresh_for_every_row_and_follows_the_parameters(assignment):
     network = nn.Sequential(nn.Linear(4, 4, bias=False))
     with torch.no_grad():
         network[0].weight.copy_(torch.eye(4))
-    posterior = posterity.IBNN(network, 1, seed=0)
+    posterior = posterity.IBNN(network, 1, assignment=assignment, seed=0)
     z = posterior(torch.ones(4000, 4), generator())[0]
     error = posterior.stds[0] / math.sqrt(4000)
     assert bool(((z.mean(0) - posterior.means[0]).abs() < 4 * error).all())
@@ -189,11 +190,26 @@ def test_each_divergence_is_the_named_form(kl, per_layer):
     torch.testing.assert_close(posterior.divergence(generator(1)), expected)
 
 
+@pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize("kl", ["bound", "mixture_mean"])
-def test_gamma_adds_the_entropy(kl):
-    posterior = posterity.IBNN(seeded(mlp), 3, kl=kl, gamma=2.5, seed=0)
-    entropy = mixtures.entropy_bound(posterior.means, posterior.stds)
+def test_gamma_adds_the_entropy(kl, per_layer):
+    posterior = posterity.IBNN(seeded(mlp), 3, kl=kl, gamma=2.5, per_layer=per_layer, seed=0)
+    blocks = [slice(0, 5), slice(5, 13)] if per_layer else [slice(0, 13)]
+    entropy = sum(mixtures.entropy_bound(posterior.means[:, b], posterior.stds[:, b]) for b in blocks)
+    torch.testing.assert_close(posterior.entropy(), entropy)
     torch.testing.assert_close(posterior.penalty(), posterior.divergence() - 2.5 * entropy)
+
+
+def test_the_mean_is_that_of_all_components():
+    posterior, x = posterity.IBNN(seeded(mlp), 3, init_std=0.5, seed=0), torch.randn(4, 5, generator=generator())
+    z, network = posterior.means.detach().mean(0), posterior.network
+    expected = network[2](torch.tanh(network[0](x * z[:5])) * z[5:])
+    torch.testing.assert_close(posterior.mean()(x)[0], expected)
+
+
+@pytest.mark.parametrize(("components", "draws"), [(1, 40), (3, 42), (16, 80)])
+def test_predictions_take_five_draws_of_each_component_and_forty_or_more(components, draws):
+    assert posterity.IBNN(seeded(mlp), components, seed=0).draws == draws
 
 
 def test_initialisation_follows_the_paper():
@@ -249,6 +265,8 @@ def test_the_step_of_a_component_does_not_depend_on_how_many_there_are():
         ({"kl": "nonsense"}, "kl"),
         ({"prior_std": -1.0}, "prior_std"),
         ({"prior_std": [0.1, 0.2]}, "prior_std"),
+        ({"prior_std": [*[0.1] * 12, -0.1]}, "prior_std"),
+        ({"prior_std": [*[0.1] * 12, math.inf]}, "prior_std"),
         ({"noise": "everywhere"}, "noise"),
         ({"assignment": "random"}, "assignment"),
         ({"samples": 1.5}, "samples"),
@@ -259,6 +277,14 @@ def test_the_step_of_a_component_does_not_depend_on_how_many_there_are():
 def test_mistakes_get_a_sentence(arguments, word):
     with pytest.raises(posterity.Error, match=word):
         posterity.IBNN(seeded(mlp), **arguments)
+
+
+def test_describe_counts_the_nodes():
+    network = nn.Sequential(nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 2))
+    posterior = posterity.IBNN(network, 2, bias_noise=True, seed=0)
+    reasons = {entry.name: entry.reason for entry in posterior.describe()}
+    assert reasons["0"] == "noise on 1 input, 1 bias"
+    assert reasons["2"] == "noise on 3 inputs, 1 bias"
 
 
 def test_layers_chooses_and_describe_says_so():

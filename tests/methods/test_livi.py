@@ -30,6 +30,25 @@ def map_of(posterior: LIVI) -> tuple[Tensor, Tensor]:
     return noise, torch.func.jacrev(mapped)(noise.flatten()).detach()
 
 
+def test_the_weights_are_what_the_equations_say():
+    """θ = M + c ∘ (L_t Z R_tᵀ + σ η) for each tensor t, Z ← ELU(L Z R + B + 1) − 1 from Z = ε."""
+    posterior = small(2)
+    assert [tuple(left.shape) for left in posterior.lefts] == [(5, 2), (5, 5)]
+    with torch.no_grad():
+        for bias in posterior.biases:
+            bias.add_(torch.randn(5, 5, generator=generator(1)))
+        g = generator(2)
+        z = torch.randn(3, 2, 2, generator=g, dtype=torch.float64)
+        noise = torch.randn(3, 10, generator=g, dtype=torch.float64)
+        for left, right, bias in zip(posterior.lefts, posterior.rights, posterior.biases, strict=True):
+            z = nn.functional.elu(left @ z @ right + bias + 1) - 1
+        lefts, rights = posterior.left.split([3, 1, 1]), posterior.right.split([2, 3, 1])
+        made = torch.cat([(a @ z @ b.T).flatten(1) for a, b in zip(lefts, rights, strict=True)], 1)
+        scales = torch.tensor([2**-0.5] * 6 + [3**-0.5] * 3 + [0.1]).double()
+        expected = posterior.means + scales * (made + 0.05 * noise)
+    torch.testing.assert_close(posterior.sample(3, generator(2)), expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("noise_size", [2, 4], ids=["d < D", "d > D"])
 def test_the_entropy_of_a_linear_generator_is_that_of_its_gaussian(noise_size):
     posterior = small(noise_size, linear=True)
@@ -73,6 +92,29 @@ def test_the_divergence_is_that_of_the_draws_that_the_loss_sees():
     torch.testing.assert_close(
         losses[0], -likelihood.log_prob(posterior(x, generator(2)), y).mean(), rtol=1e-6, atol=1e-6
     )
+
+
+def test_the_divergence_is_the_mean_over_draws_that_come_in_pairs():
+    posterior, g = small(2, samples=4, prior_std=0.7), generator(2)
+    pairs = posterior._pairs(g)
+    torch.testing.assert_close(pairs[2:], -pairs[:2])
+    features, tangents = posterior._features(pairs, tangents=True)
+    log_prior = torch.distributions.Normal(0.0, 0.7).log_prob(posterior._weights(features, g)).sum(1)
+    assert posterior._entropy(tangents).shape == (4,)
+    expected = -(log_prior + posterior._entropy(tangents)).mean()
+    torch.testing.assert_close(posterior.divergence(generator(2)), expected)
+    odd = small(2, samples=3)._pairs(generator())
+    torch.testing.assert_close(odd[2], -odd[0])
+
+
+def test_the_generator_starts_so_that_its_layers_keep_their_size():
+    posterior, linear = LIVI(seeded(ConvNet), hidden=64, seed=0), LIVI(seeded(ConvNet), linear=True, seed=0)
+    found = [
+        float(p.detach().std())
+        for p in (*posterior.lefts, *posterior.rights, posterior.left, posterior.right, linear.left)
+    ]
+    expected = [8**-0.5, 64**-0.5] * 2 + [(0.1 / 64) ** 0.5] * 2 + [0.1 / 8]
+    assert found == pytest.approx(expected, rel=0.15)
 
 
 def test_the_divergence_of_the_prior_itself_is_zero():
@@ -196,12 +238,13 @@ def test_all_options_train_and_are_kept(tmp_path):
 
 
 def test_mistakes_are_named():
-    for options in ({"entropy": "none"}, {"noise_std": 0.0}, {"prior_std": -1.0}, {"prior_std": [1.0, 2.0]}):
+    negative = {"prior_std": [*[1.0] * 74, -1.0]}
+    for options in ({"entropy": "none"}, {"noise_std": 0.0}, {"prior_std": -1.0}, {"prior_std": [1.0, 2.0]}, negative):
         with pytest.raises(posterity.Error, match=next(iter(options))):
             LIVI(mlp(), **options)
     for name in ("noise_size", "hidden", "depth"):
         with pytest.raises(posterity.Error, match=name):
-            LIVI(mlp(), **{name: 10_000})
+            LIVI(mlp(), **{name: 129})
 
 
 def fit(posterior: LIVI, x: Tensor, y: Tensor, noise: float, **settings: float) -> None:

@@ -121,6 +121,61 @@ def test_the_closed_form_of_r_is_its_mean_over_drawn_weights():
 
 
 @pytest.mark.parametrize("r", ["estimate", "paper"])
+def test_the_divergence_by_hand(r):
+    """KL(q(W|z) ‖ p(W)) + log q(z) − log r(z|W), the mean over three draws, from torch's own densities."""
+    network = seeded(lambda: nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(12, 2)))
+    posterior = rough(MNF(network, samples=3, prior_std=0.7, init_noise=0.5, r=r, seed=0)).double()
+    std, b, g = F.softplus(posterior.spreads), F.softplus(posterior.latent_spreads), generator()
+    latent = posterior._latent(3, g)
+    z = posterior.latent_means + b * latent.u
+    means = {name: mean.expand(3, *mean.shape) for name, mean in posterior.weights.split(posterior.means).items()}
+    means["2.weight"] = means["2.weight"] * z[:, :12].view(3, 1, 12)
+    means["0.weight"] = means["0.weight"] * z[:, 12:].view(3, 3, 1, 1, 1)
+    given = torch.distributions.Normal(torch.cat([mean.flatten(1) for mean in means.values()], 1), std)
+    kl = torch.distributions.kl_divergence(given, torch.distributions.Normal(0.0, 0.7)).sum(1)
+    log_q = torch.distributions.Normal(0.0, 1.0).log_prob(latent.base).sum(1) - latent.log_det
+    if r == "paper":
+        log_r = posterior._paper(latent.u, posterior._given(latent, g))
+    else:
+        ratio = {name: value**2 for name, value in posterior.weights.split(posterior.means / std).items()}
+        known = b**2 * torch.cat([ratio["2.weight"].sum(0), ratio["0.weight"].sum((1, 2, 3))])
+        own = posterior.auxiliary[1].exp()
+        v, log_det = posterior.auxiliary_flows[0](latent.u, own / (known + own))
+        centre = (known * latent.u + own * posterior.auxiliary[0]) / (known + own)
+        normal = torch.distributions.Normal(centre, (known + own) ** -0.5)
+        log_r = (normal.log_prob(v) - 0.5 * known / (known + own)).sum(1) + log_det
+    torch.testing.assert_close(posterior.divergence(generator()), (kl + log_q - log_r).mean())
+
+
+def test_the_default_prior_follows_the_fan_in_and_the_spread_starts_as_a_part_of_it():
+    posterior = MNF(seeded(mlp), init_std=0.01, init_noise=0.3, seed=0)
+    prior = posterior.weights.split(posterior.prior_std)
+    for name, std in (("0.weight", 4 / 5**0.5), ("0.bias", 1.0), ("2.weight", 4 / 8**0.5), ("2.bias", 1.0)):
+        torch.testing.assert_close(prior[name], torch.full_like(prior[name], std))
+    torch.testing.assert_close(F.softplus(posterior.spreads), 0.01 * posterior.prior_std)
+    torch.testing.assert_close(posterior.latent_means, torch.ones(13))
+    torch.testing.assert_close(F.softplus(posterior.latent_spreads), torch.full((13,), 0.3))
+    assert posterior.auxiliary.shape == (2, 13)
+
+
+def test_describe_says_where_there_is_a_z_and_how_the_noise_enters():
+    for r, way in (("estimate", "local"), ("paper", "one draw")):
+        posterior = MNF(seeded(ConvNet), r=r, seed=0)
+        posterior(torch.randn(2, 1, 6, 6, generator=generator()))
+        reasons = {entry.name: entry.reason for entry in posterior.describe()}
+        assert "a z for each of axis 0" in reasons["first.weight"]
+        assert "a z for each of axis 1" in reasons["head.weight"]
+        assert "mean field" in reasons["head.bias"]
+        assert way in reasons["head.weight"]
+
+
+def test_the_flows_of_r_have_their_masks_in_the_other_order():
+    posterior = MNF(seeded(mlp), seed=0)
+    assert torch.equal(posterior.auxiliary_flows[0].masks, posterior.flows[0].masks.flip(0))
+    assert int(posterior.flows[0].masks[0, 0, 0, 0]) == 0
+
+
+@pytest.mark.parametrize("r", ["estimate", "paper"])
 def test_the_density_of_r_integrates_to_one(r):
     """On one number u, for a weight that is given: the bound holds for a density only."""
     posterior = rough(MNF(seeded(lambda: nn.Linear(1, 2, bias=False)), r=r, seed=0)).double()
@@ -196,7 +251,17 @@ def test_a_network_without_layers_for_z_is_mean_field():
     posterior.divergence().backward()
 
 
-@pytest.mark.parametrize("arguments", [{"r": "exact"}, {"prior_std": -1.0}, {"prior_std": [1.0]}, {"init_std": 0.0}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"r": "exact"},
+        {"prior_std": -1.0},
+        {"prior_std": [1.0]},
+        {"prior_std": [*[1.0] * 74, -1.0]},
+        {"init_std": 0.0},
+        {"init_noise": 0.0},
+    ],
+)
 def test_mistakes_are_named(arguments):
     with pytest.raises(posterity.Error, match=next(iter(arguments))):
         MNF(mlp(), **arguments)
