@@ -177,8 +177,8 @@ def test_what_comes_before_the_noise_is_computed_once():
             Counting.calls += x.shape[0]
             return x * 2
 
-    network = nn.Sequential(Counting(), nn.Linear(3, 2))
-    functions = posterity.IBNN(network, 2).draw(50)
+    network = nn.Sequential(nn.Linear(3, 3), Counting(), nn.Linear(3, 2))
+    functions = posterity.IBNN(network, 2, layers="last").draw(50)
     x = torch.randn(200, 3)
     functions.rows_at_once = 1000
     functions(x[:2])

@@ -147,6 +147,8 @@ class Masks:
         for length in shape:
             size = size * length
         positions = torch.arange(size, device=device).view(shape)
+        if torch.compiler.is_compiling():  # which cannot hold the bounds of a product that wraps around
+            positions = positions + (self.seed & 0)
         return _mix(_mix(self.seed + self.calls) + positions * _STEP) & (2**63 - 1)
 
 

@@ -54,11 +54,11 @@ def bhattacharyya(means: Tensor, stds: Tensor) -> Tensor:
     total = means.new_zeros(len(means), len(means))
     step = max(1, _PAIRWISE // len(means) ** 2)
     for mean, std in zip(means.split(step, 1), stds.split(step, 1), strict=True):
-        variance = std.unsqueeze(0) ** 2 + std.unsqueeze(1) ** 2
+        square, own = std**2, std.log().sum(1)
+        variance = square.unsqueeze(0) + square.unsqueeze(1)
         distance = (mean.unsqueeze(0) - mean.unsqueeze(1)) ** 2
-        log_std = std.log()
-        own = (log_std.unsqueeze(0) + log_std.unsqueeze(1) + math.log(2)).sum(2)
-        total = total + 0.25 * (distance / variance).sum(2) + 0.5 * (variance.log().sum(2) - own)
+        spread = variance.log().sum(2) - own.unsqueeze(0) - own.unsqueeze(1) - mean.shape[1] * math.log(2)
+        total = total + 0.25 * (distance / variance).sum(2) + 0.5 * spread
     return total
 
 

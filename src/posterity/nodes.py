@@ -132,6 +132,12 @@ class Site:
             found[key] = parameter * noise[key].to(parameter.dtype)
         return {f"{self.name}.{key}" if self.name else key: p for key, p in found.items()}
 
+    def products(self, network: nn.Module, noise: Tensor) -> dict[str, Tensor]:
+        """The parameters of a linear layer under noise `[size]`."""
+        parts = dict(zip(self.sizes, noise.split(list(self.sizes.values())), strict=True))
+        found = _product(network.get_submodule(self.name), self.facts, parts)
+        return {f"{self.name}.{key}" if self.name else key: p for key, p in found.items()}
+
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[int | str, Any]]:
         """The inputs that carry noise, each with its place among the arguments."""
         given: dict[str, tuple[int | str, Any]] = {}

@@ -4,6 +4,7 @@ A method answers three questions: what to minimise (`loss`), how far it is from 
 functions (`draw`). All that follows training (prediction, evaluation, plots, export) is written on `draw` alone.
 """
 
+import contextlib
 import math
 import operator
 import warnings
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from posterity import inputs
+from posterity import folding, inputs
+from posterity.compiling import Compiled
 from posterity.errors import Error
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.memory import Memory
@@ -200,6 +202,8 @@ class Functions(nn.Module):
         for index, value in enumerate((weights or {}).values()):
             self.register_buffer(f"weight{index}", value.detach())
         self.rows_at_once: int | None = None
+        self.fold_from: float | None = None
+        self.compiled: Compiled | None = None
         self.loops = False
         forget(self.network)
         for module in self.modules():  # a module's own train() may write into weights, which are shared
@@ -218,7 +222,8 @@ class Functions(nn.Module):
         if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
             yield x
             return
-        step = max(1, self._at_once(x) // self.count)
+        self._prepare(x)
+        step = max(1, self._at_once(x) // (1 if self._apart(x) else self.count))
         for start in range(0, rows, step):
             yield inputs.between(x, start, start + step)
 
@@ -229,18 +234,19 @@ class Functions(nn.Module):
             yield once.unsqueeze(0).expand(self.count, *once.shape)
             return
         weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
+        apart = False
         if not torch.compiler.is_compiling():
             self._prepare(x)
+            apart = self._apart(x)
         start = 0
         while start < self.count:
-            step = self.count if torch.compiler.is_compiling() else self._step(x)
+            step = self.count if torch.compiler.is_compiling() else 1 if apart else self._step(x)
             part = slice(start, start + step)
+            noise = None if self.noise is None else self.noise[part]
             try:
-                yield self._some(
-                    {key: value[part] for key, value in weights.items()},
-                    None if self.noise is None else self.noise[part],
-                    x,
-                )
+                some = {key: value[part] for key, value in weights.items()}
+                run = self._alone if apart else self._some
+                yield run(some, noise, x) if self.compiled is None else self.compiled(run, some, noise, x)
             except torch.OutOfMemoryError:
                 if step <= 1:
                     raise
@@ -248,6 +254,10 @@ class Functions(nn.Module):
                 self.rows_at_once = max(1, self._at_once(x) // 2)
                 continue
             start += step
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the functions at their next call, part by part: worth it for thousands of rows, or many calls."""
+        self.compiled = Compiled(*args, **kwargs)
 
     @property
     def perturbed(self) -> bool:
@@ -257,6 +267,25 @@ class Functions(nn.Module):
     def _prepare(self, x: Any) -> None:
         """Find what must be known of the network before it runs, and cannot be found while it is vectorised."""
         self.sites.find_direct(self.network, x)
+
+    def _apart(self, x: Any) -> bool:
+        """Whether functions are faster one by one, each on many rows; noise then goes to the weights."""
+        if self.noise is None or not self.sites.names or self.count == 1:
+            return self.count > 1 and self.noise is None and folding.many(self.network, self.keys)
+        if self.fold_from is None:
+            self.fold_from = folding.worth_from(self.network, self.sites, x, self.noise[0])
+        if torch.is_autocast_enabled(self.noise.device.type):  # which vmap leaves out
+            return math.isfinite(self.fold_from)
+        single = any(site.single for site in self.sites)  # computed once for all that run together
+        return not single and min(inputs.rows(x) or 0, self._at_once(x)) >= self.fold_from
+
+    def _alone(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        """One function, `[1, batch, ...]`, its noise on the weights."""
+        if noise is None:
+            return self._with({key: value[0] for key, value in weights.items()}, x).unsqueeze(0)
+        with _lock():  # no other thread has put weights in the place of the network's own
+            products = self.sites.products(self.network, noise[0])
+        return self._with(products, x, ties=False).unsqueeze(0)
 
     def _step(self, x: Any) -> int:
         rows = inputs.rows(x) or max((len(tensor) for tensor in inputs.tensors(x)), default=1)
@@ -306,8 +335,11 @@ class Functions(nn.Module):
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         if noise is not None:
             return inputs.output(self.sites.run(self.network, x, noise), self.output)
-        with clean(self.network):
-            return inputs.output(inputs.call(self.network, x, weights), self.output)
+        return self._with(weights, x)
+
+    def _with(self, weights: dict[str, Tensor], x: Any, ties: bool = True) -> Tensor:
+        with _lock(), clean(self.network):
+            return inputs.output(inputs.call(self.network, x, weights, ties), self.output)
 
     def _must_loop(self) -> bool:
         """Recurrent layers have no rule for vmap; nor has a BatchNorm that computes statistics, or mixes precisions."""
@@ -319,6 +351,10 @@ class Functions(nn.Module):
             or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
             for name, module in self.network.named_modules()
         )
+
+
+def _lock() -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME
 
 
 def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None:

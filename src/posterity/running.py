@@ -43,6 +43,7 @@ class Settings:
     schedule: str
     schedule_posterior: str
     beta: str
+    augment: str | None
     seed: int
     size: int
     posterior: dict[str, Any]
@@ -63,20 +64,25 @@ class Run:
         total: int,
         compile: bool | str,
         graph: bool = False,
+        augment: Callable[[Any], Any] | None = None,
     ) -> None:
         self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
         self.accelerator, self.beta = accelerator, beta
+        self.layout = layout(posterior, device, settings.precision)
+        arrange(posterior.network, self.layout)
         graph = graph and device.type == "cuda" and accelerator.num_processes == 1 and accelerator.scaler is None
         groups = _groups(posterior, settings)
         self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
         if graph:  # a graph reads the rates from the device
             groups = [group | {"lr": torch.tensor(group["lr"], device=device)} for group in groups]
         self.optimizer = _optimizer(settings.optimizer, groups, device, graph)
-        self.objective: Any = _Objective(posterior, settings.size)
+        self.objective: Any = _Objective(posterior, settings.size, augment, self.layout)
         if accelerator.num_processes > 1:
             self.objective = accelerator.prepare(self.objective)
+        self.compiled: Any = None
         if compile:
-            self.objective = torch.compile(self.objective, backend="inductor" if compile is True else compile)
+            self.compiled = torch.compile(self.objective, backend="inductor" if compile is True else compile)
+        self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
         self.count = self.since = 0
         self.sum, self.beta_now = torch.zeros((), device=device), torch.zeros((), device=device)
@@ -107,8 +113,11 @@ class Run:
     def _advance(self, batch: Batch) -> Tensor:
         """The loss, its gradient and the step; nothing waits for a device."""
         x = inputs.apply(batch.x, lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor)
+        # An epoch's last batch may be smaller: it is not worth another compilation.
+        self.rows = inputs.rows(x) if self.rows is None else self.rows
+        objective = self.compiled if self.compiled is not None and inputs.rows(x) == self.rows else self.objective
         with self.accelerator.autocast():
-            loss: Tensor = self.objective(x, batch.y, batch.weight, self.beta_now)
+            loss: Tensor = objective(x, batch.y, batch.weight, self.beta_now)
         self.optimizer.zero_grad(set_to_none=True)
         self.accelerator.backward(loss)
         scaler = self.accelerator.scaler  # Accelerate unscales and steps only what it has prepared
@@ -238,12 +247,32 @@ class Run:
 class _Objective(nn.Module):
     """The loss as a module, which is what can be compiled and distributed."""
 
-    def __init__(self, posterior: Posterior, size: int) -> None:
+    def __init__(
+        self, posterior: Posterior, size: int, augment: Callable[[Any], Any] | None, layout: torch.memory_format
+    ) -> None:
         super().__init__()
-        self.posterior, self.size = posterior, size
+        self.posterior, self.size, self.augment, self.layout = posterior, size, augment, layout
 
     def forward(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
+        if self.augment is not None:
+            x = self.augment(x)
+        if self.layout == torch.channels_last:
+            x = inputs.apply(x, lambda t: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t)
         return self.posterior.loss(x, y, size=self.size, beta=beta, weight=weight)
+
+
+def layout(posterior: Posterior, device: torch.device, precision: str) -> torch.memory_format:
+    """Channels last where a GPU convolves in half precision, which is what its kernels are made for."""
+    images = any(isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) for module in posterior.network.modules())
+    half = device.type == "cuda" and precision != "no"
+    return torch.channels_last if images and half else torch.preserve_format
+
+
+def arrange(network: nn.Module, layout: torch.memory_format) -> None:
+    """Lay the weights of a network's convolutions out in memory."""
+    for parameter in network.parameters():
+        if parameter.dim() == 4 and layout != torch.preserve_format:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
 def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:

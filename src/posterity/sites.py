@@ -110,6 +110,13 @@ class Sites:
             raise Error("Not all layers were called: run the functions once before they are compiled or exported.")
         return result
 
+    def products(self, network: nn.Module, noise: Tensor) -> dict[str, Tensor]:
+        """The weights and biases of the layers under noise `[size]`: W diag(z) x is W (z ∘ x)."""
+        found: dict[str, Tensor] = {}
+        for site, part in zip(self.sites, noise.split([site.size for site in self.sites]), strict=True):
+            found |= site.products(network, part)
+        return found
+
     def find_rows(self, network: nn.Module, x: Any) -> None:
         """Establish, once, where the rows of the batch are at every site, and which layers are used without a call."""
         if self.probed:

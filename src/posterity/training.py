@@ -18,7 +18,7 @@ from posterity.history import History
 from posterity.likelihoods import Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, count, positive
-from posterity.running import Bar, Run, Settings, Stop, accelerate, generators
+from posterity.running import Bar, Run, Settings, Stop, accelerate, arrange, generators
 
 Callback = Callable[[dict[str, float], Posterior], None]
 
@@ -44,6 +44,7 @@ def fit(
     compile: bool | str = False,
     graph: bool = False,
     clip: float | None = None,
+    augment: Callable[[Any], Any] | None = None,
     validation: Any = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 30.0,
@@ -81,6 +82,7 @@ def fit(
             numbers. Batches of other shapes, and a step that cannot be captured, run as they are. The network must
             do the same in every step: a count or a coin of Python's own would be frozen.
         clip: largest norm of the gradient.
+        augment: a function that changes the inputs of every step, on the device (see `posterity.augmentation`).
         validation: data, or the share of the training data to hold out; the parameters of the epoch with the lowest
             negative log-likelihood on it are kept.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there.
@@ -115,6 +117,7 @@ def fit(
         schedule=_name(schedule),
         schedule_posterior=_name(schedule_posterior),
         beta=_name(beta),
+        augment=None if augment is None else _name(augment),
         seed=seed,
         size=batches.size,
         posterior=posterior.config(),
@@ -126,7 +129,20 @@ def fit(
     history, best = History(), None
     with contextlib.ExitStack() as stack:
         accelerator = stack.enter_context(accelerate(where, precision))
-        run = Run(posterior, settings, where, accelerator, rates, schedules.beta(beta), epochs * steps, compile, graph)
+        run = Run(
+            posterior,
+            settings,
+            where,
+            accelerator,
+            rates,
+            schedules.beta(beta),
+            epochs * steps,
+            compile,
+            graph,
+            augment,
+        )
+        if run.layout == torch.channels_last:
+            stack.callback(arrange, posterior.network, torch.contiguous_format)
         if found is not None:
             history, best = run.restore(found)
         start = run.count
@@ -208,8 +224,8 @@ def _seed(seed: int | None) -> int:
     return int(torch.randint(2**62, ())) if seed is None else count(seed, "seed", least=0)
 
 
-def _name(spec: schedules.Spec | None) -> str:
-    """What a checkpoint remembers of a schedule."""
+def _name(spec: Any) -> str:
+    """What a checkpoint remembers of a schedule or another function."""
     return getattr(spec, "__qualname__", type(spec).__name__) if callable(spec) else repr(spec)
 
 

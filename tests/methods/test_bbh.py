@@ -281,3 +281,20 @@ def test_mistakes_are_said(wrong):
 def test_two_neighbours_are_enough_and_the_nearest_need_no_jitter():
     posterior = BayesByHypernet(seeded(mlp), divergence="nearest", jitter=0.0, neighbours=2, seed=0)
     assert bool(posterior.divergence(generator()).isfinite())
+
+
+@pytest.mark.parametrize("samples", [2, 6])
+def test_a_network_that_cannot_be_vectorised_runs_under_one_draw_after_the_other(samples):
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 3)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y if float(y.detach().sum()) > 0 else 2 * y
+
+    posterior = BayesByHypernet(seeded(Branching), samples=samples, spread=1.0, seed=0)
+    outputs = posterior(torch.randn(7, 5, generator=generator()), generator())
+    assert outputs.shape == (samples, 7, 3)
+    assert len({float(out.detach().sum()) for out in outputs}) == samples

@@ -365,3 +365,9 @@ def test_the_loss_compiles():
     posterior = DeepEnsemble(seeded(mlp), 3, seed=0)
     loss = torch.compile(posterior.loss, backend="aot_eager")
     torch.testing.assert_close(loss(x, y, size=20), posterior.loss(x, y, size=20))
+
+
+def test_the_config_tells_which_layers_differ():
+    assert DeepEnsemble(seeded(mlp), 2, seed=0).config()["layers"] is None
+    posterior = DeepEnsemble(seeded(mlp), 2, layers="last", seed=0)
+    assert posterior.config()["layers"] == posterior.weights.names == ["2.weight", "2.bias"]

@@ -1,0 +1,96 @@
+"""Noise on the weights says the same as noise on the inputs; many convolutions run one draw after the other."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import posterity
+from common import generator, seeded
+from posterity import folding
+
+
+class Convolutions(nn.Module):
+    """Convolutions of several kinds, and a batch normalisation between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+        self.grouped = nn.Conv2d(4, 6, 3, groups=2, dilation=2)
+        self.up = nn.ConvTranspose2d(6, 4, 2, stride=2, groups=2)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.norm(self.first(x)).relu()
+        return self.head(self.up(self.grouped(x).relu()).relu().mean((2, 3)))
+
+
+def functions(n=5, make=Convolutions, **options):
+    return posterity.IBNN(seeded(make), 2, init_std=0.3, seed=0, **options).draw(n, generator())
+
+
+X = torch.randn(6, 3, 8, 8, generator=generator(1))
+
+
+@pytest.mark.parametrize("options", [{}, {"noise": "output"}, {"noise": "both", "bias_noise": True}], ids=str)
+def test_both_ways_say_the_same(options):
+    folded, together = functions(**options), functions(**options)
+    together.fold_from = math.inf
+    assert folded._apart(X)
+    assert not together._apart(X)
+    torch.testing.assert_close(folded(X), together(X))
+    folded.rows_at_once = 4  # in parts
+    torch.testing.assert_close(folded(X), together(X))
+    prediction = folded(X).log_softmax(2).logsumexp(0)
+    torch.testing.assert_close(prediction, together(X).log_softmax(2).logsumexp(0))
+
+
+def test_few_rows_of_a_network_with_many_weights_run_together():
+    drawn = functions(make=lambda: nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 2)))
+    few, many = torch.randn(4, 30), torch.randn(1000, 30)
+    assert not drawn._apart(few)
+    assert drawn._apart(many)
+    assert drawn.fold_from == pytest.approx(folding.WORTH * (30 * 40 + 40 * 2) / (30 + 40))
+
+
+def test_a_part_that_all_functions_share_is_computed_once():
+    assert functions(layers="last").fold_from is None
+    assert not functions(layers="last")._apart(X)
+    single = functions(make=lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 36, 2)))
+    assert not single._apart(torch.randn(2000, 1, 8, 8))
+
+
+def test_a_weight_that_is_used_twice_is_not_folded():
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 5)
+
+        def forward(self, x):
+            return nn.functional.linear(self.layer(x).tanh(), self.layer.weight)
+
+    drawn = functions(make=Twice)
+    assert not drawn._apart(torch.randn(1000, 5))
+    assert drawn.fold_from == math.inf
+
+
+@pytest.mark.parametrize("make", [Convolutions, lambda: nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten())], ids=["", "1"])
+def test_mixed_precision_reaches_the_layers(make):
+    drawn, plain = functions(make=make), functions(make=make)(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert drawn(X).dtype == torch.bfloat16
+        torch.testing.assert_close(drawn(X).float(), plain, rtol=0.05, atol=0.05)
+
+
+def test_drawn_weights_of_many_convolutions_run_one_by_one():
+    def make() -> nn.Module:
+        return nn.Sequential(*[nn.Conv2d(3, 3, 3, padding=1) for _ in range(folding.FEW + 1)], nn.Flatten())
+
+    apart, together = (posterity.BayesByBackprop(seeded(make), seed=0).draw(3, generator()) for _ in range(2))
+    together._apart = lambda x: False
+    assert apart._apart(X)
+    torch.testing.assert_close(apart(X), together(X))
+    assert [len(part) for part in apart.stream(X)] == [1, 1, 1]
+    assert not posterity.BayesByBackprop(seeded(Convolutions), seed=0).draw(3)._apart(X)
