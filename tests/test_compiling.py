@@ -34,11 +34,16 @@ def test_compiled_functions_say_the_same(method):
     assert bool(CALLS) == functions.perturbed
 
 
-def test_predictions_are_compiled_on_demand():
+def test_predictions_are_compiled_on_demand(monkeypatch):
+    monkeypatch.setattr("posterity.posterior.Compiled", lambda: Compiled(backend=backend))
+    CALLS.clear()
     posterior, x = posterity.IBNN(seeded(mlp), 2, seed=0), torch.randn(7, 5, generator=generator())
     plain = posterity.predict(posterior, x, 4, generator())
     compiled = posterity.predict(posterior, x, 4, generator(), compile=True)
     torch.testing.assert_close(compiled.log_probs, plain.log_probs)
+    assert CALLS == [1]
+    with pytest.raises(posterity.Error, match="auto"):
+        posterity.predict(posterior, x, "auto", compile=True)
 
 
 def test_more_than_eight_sets_of_functions_are_compiled():

@@ -34,6 +34,12 @@ def functions(n=5, make=Convolutions, **options):
 X = torch.randn(6, 3, 8, 8, generator=generator(1))
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Networks of tests are small."""
+    monkeypatch.setitem(folding.LEAST, "cpu", 0)
+
+
 @pytest.mark.parametrize("options", [{}, {"noise": "output"}, {"noise": "both", "bias_noise": True}], ids=str)
 def test_both_ways_say_the_same(options):
     folded, together = functions(**options), functions(**options)
@@ -53,6 +59,13 @@ def test_few_rows_of_a_network_with_many_weights_run_together():
     assert not drawn._apart(few)
     assert drawn._apart(many)
     assert drawn.fold_from == pytest.approx(folding.WORTH * (30 * 40 + 40 * 2) / (30 + 40))
+
+
+def test_little_work_is_done_together(monkeypatch):
+    monkeypatch.setitem(folding.LEAST, "cpu", 10_000)
+    drawn = functions(make=lambda: nn.Sequential(nn.Linear(30, 4), nn.ReLU(), nn.Linear(4, 2)))
+    assert not drawn._apart(torch.randn(200, 30))
+    assert drawn._apart(torch.randn(300, 30))
 
 
 def test_a_part_that_all_functions_share_is_computed_once():

@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from posterity import networks
+from posterity.distillation import Distilled, distil
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.methods import IBNN, LIVI, MAP, MNF, BayesByBackprop, BayesByHypernet, DeepEnsemble, MCDropout
@@ -23,7 +24,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("posterity.estimators"), name)
     if name == "export":
         return importlib.import_module("posterity.deployment").export
-    if name in ("datasets", "diagnostics", "evaluation", "huggingface", "plots", "report"):
+    if name in ("augmentation", "datasets", "diagnostics", "evaluation", "huggingface", "plots", "report"):
         return importlib.import_module(f"posterity.{name}")
     raise AttributeError(f"module 'posterity' has no attribute {name!r}")
 
@@ -38,6 +39,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "DeepEnsemble",
+    "Distilled",
     "Error",
     "Functions",
     "Gaussian",
@@ -46,6 +48,7 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Tokens",
+    "distil",
     "fit",
     "load",
     "methods",

@@ -20,6 +20,8 @@ from posterity.state import untouched
 FEW = 4
 #: A product that is made for one function costs about this many times one with inputs that are at hand.
 WORTH = 2.0
+#: With fewer numbers to multiply than this, calling one function after the other costs more than it saves.
+LEAST = {"cpu": 200_000, "cuda": 10_000_000}
 
 
 def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float:
@@ -42,7 +44,7 @@ def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float
     values = sum(math.prod(shape) for calls in seen for call in calls for shape in call.values()) / 2
     weights = sum(network.get_submodule(site.name).get_parameter("weight").numel() for site in own)
     same = values and all(map(_close, on_inputs, on_weights))
-    return WORTH * weights / values if same else math.inf
+    return max(WORTH * weights, LEAST.get(device, LEAST["cuda"])) / values if same else math.inf
 
 
 def many(network: nn.Module, names: list[str]) -> bool:

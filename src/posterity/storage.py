@@ -25,6 +25,9 @@ _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network
 PREFIX = "network."
 _LARGEST_CONFIG = 64 * 1024 * 1024
 
+#: What can be saved and loaded, by name: the methods, and what adds itself.
+SAVED: dict[str, type[Posterior]] = dict(TABLE)
+
 
 def save(posterior: Posterior, folder: str | Path, *, network: bool = True, preprocessing: Any = None) -> Path:
     """Write a posterior to a folder, which is made where it is missing.
@@ -99,9 +102,9 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
 
 def description(posterior: Posterior) -> dict[str, Any]:
     """What a configuration says of a posterior itself: format version, method and arguments, likelihood."""
-    names = {cls: name for name, cls in TABLE.items()}
+    names = {cls: name for name, cls in SAVED.items()}
     if type(posterior) not in names:
-        raise Error(f"{type(posterior).__name__} is not one of the methods that can be saved: {', '.join(TABLE)}.")
+        raise Error(f"{type(posterior).__name__} is not one of the methods that can be saved: {', '.join(SAVED)}.")
     likelihoods = {cls: name for name, cls in LIKELIHOODS.items()}
     if type(posterior.likelihood) not in likelihoods:
         raise Error(f"The likelihood {type(posterior.likelihood).__name__} cannot be saved: it is not the library's.")
@@ -122,7 +125,7 @@ def attach(
     config: dict[str, Any], network: nn.Module, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> Posterior:
     """The posterior of a configuration around a network, with what it adds and the network's weights, in evaluation."""
-    posterior = _build(TABLE[config["method"]], network, config["arguments"])
+    posterior = _build(SAVED[config["method"]], network, config["arguments"])
     posterior.likelihood = _likelihood(config["likelihood"])
     check(added(posterior), own, "posterior")
     posterior.load_state_dict({**{PREFIX + k: v for k, v in weights.items()}, **own}, strict=False)
@@ -199,8 +202,8 @@ def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     for name, kind in {"method": str, "arguments": dict, "likelihood": dict, **more}.items():
         if not isinstance(config.get(name), kind):
             raise Error(f"{path} is damaged: {name!r} is missing or of the wrong kind.")
-    if config["method"] not in TABLE:
-        raise Error(f"{path} names the method {config['method']!r}; known are {', '.join(TABLE)}.")
+    if config["method"] not in SAVED:
+        raise Error(f"{path} names the method {config['method']!r}; known are {', '.join(SAVED)}.")
     return config
 
 

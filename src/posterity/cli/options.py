@@ -64,12 +64,24 @@ LearningRate = Annotated[
         "--lr", metavar="RATE", help="Learning rate; a default that suits the method if left out.", show_default=False
     ),
 ]
+
+
+def number_of_draws(text: str) -> int | str:
+    """A whole number above 0, or "auto"."""
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"{text!r} is neither a whole number above 0 nor auto.")
+    return int(text)
+
+
 Samples = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        metavar="N",
-        min=1,
-        help="Functions to draw for a prediction; the method's own number if left out.",
+        metavar="N|auto",
+        parser=number_of_draws,
+        help="Functions to draw for a prediction; the method's own number if left out. `auto` stops sooner for rows "
+        "whose answer is settled.",
         show_default=False,
     ),
 ]

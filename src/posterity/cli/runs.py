@@ -36,7 +36,7 @@ class Settings:
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
-    samples: int | None = None
+    samples: int | str | None = None
     data_dir: Path | None = field(default=None)
     device: str = "auto"
 
@@ -123,7 +123,7 @@ def execute(
 
 
 def assess(
-    posterior: Any, x: Tensor, y: Tensor, outside: Tensor | None, samples: int | None, seed: int
+    posterior: Any, x: Tensor, y: Tensor, outside: Tensor | None, samples: int | str | None, seed: int
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """All that is said of a trained posterior: its scores, and the numbers behind a report's figures.
 
@@ -181,7 +181,7 @@ def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
 
 
 def judged(
-    posterior: Any, x: Tensor, y: Tensor | None, preprocessing: Any, samples: int | None, seed: int
+    posterior: Any, x: Tensor, y: Tensor | None, preprocessing: Any, samples: int | str | None, seed: int
 ) -> tuple[Any, Any]:
     """A prediction and the truth, in the target's own units; the draws are those of the seed."""
     prediction = posterity.predict(posterior, x, samples=samples, generator=torch.Generator().manual_seed(seed))

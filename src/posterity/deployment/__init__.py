@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from posterity import inputs, loading
+from posterity import inputs, loading, storage
 from posterity.deployment import files, raw
 from posterity.deployment.answers import Answers, named
 from posterity.deployment.tracing import traced
 from posterity.errors import Error
-from posterity.methods import TABLE
 from posterity.posterior import Functions, Posterior, as_generator, count, flag, positive
 
 __all__ = ["Exported", "export"]
@@ -130,7 +129,7 @@ def _facts(posterior: Posterior, answers: Answers, x: Any, expected: dict[str, T
     """What a stranger must know of a file: of whom it is, what goes in and what comes out."""
     from posterity import __version__
 
-    names = {cls: name for name, cls in TABLE.items()}
+    names = {cls: name for name, cls in storage.SAVED.items()}
     functions, encode, known = answers.functions, answers.encode, posterior.preprocessing
     held = "one copy of the weights"
     if functions.keys:

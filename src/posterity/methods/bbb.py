@@ -20,7 +20,8 @@ from posterity.errors import Error
 from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
-from posterity.posterior import Description, Functions, flag, inverse_softplus, one_of, randn
+from posterity.pairs import mirrored
+from posterity.posterior import Description, Functions, count, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -111,6 +112,15 @@ class BayesByBackprop(WeightPosterior):
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""
         return self.means + self.stds * randn((n, self.weights.size), self.means, generator)
+
+    def draw(self, n: int, generator: torch.Generator | None = None, pairs: bool = False) -> Functions:
+        """n functions, each with its own weights; with `pairs`, every second is the reflection of the one before it."""
+        if not pairs:
+            return super().draw(n, generator)
+        with torch.no_grad():
+            noise = mirrored(randn((count(n, "n"), self.weights.size), self.means, generator))
+            weights = self.weights.split(self.means + self.stds * noise)
+        return Functions(self.network, n, weights=weights, output=self.output)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under `samples` fresh draws, `[samples, batch, ...]`; noise is fresh for each row where it can be.

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from posterity import inputs, mixtures
 from posterity.errors import Error
 from posterity.layers import Selector, own_parameters, select, walk
+from posterity.pairs import mirrored
 from posterity.posterior import (
     Description,
     Entry,
@@ -169,11 +170,15 @@ class IBNN(Posterior):
         divergence = self.divergence(generator)
         return divergence - self.gamma * self.entropy() if self.gamma else divergence
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
-        """n functions, spread over the components as evenly as n allows, the remainder at random."""
+    def draw(self, n: int, generator: torch.Generator | None = None, pairs: bool = False) -> Functions:
+        """n functions, spread over the components as evenly as n allows, the remainder at random.
+
+        With `pairs`, every second function of a component has the noise of the one before it, with the sign turned.
+        """
         count(n, "n")
         with torch.no_grad():
             noise = randn((n, self.nodes), self.means, generator)
+            noise = mirrored(noise, self.components) if pairs else noise
             start, parts = 0, []
             shared = self._spread(n, generator)
             for site in self.sites:

@@ -1,0 +1,162 @@
+"""Large networks on a CUDA device: iBNN's step and draws over the plain network's, and a whole run on CIFAR-10.
+
+    python -m benchmarks.gpu_large step --out FILE       WideResNet-28x10, 512 rows: compiled steps, taking turns
+    python -m benchmarks.gpu_large predict --out FILE    VGG-16, 10,000 images: 80 draws and 80 plain passes, taking turns
+    python -m benchmarks.gpu_large cifar --out FILE      VGG-16, iBNN-16, the paper's recipe of 300 epochs, from the data
+                                                         on the disk to the scores on the test set
+
+Times are those of CUDA events around some calls, in bfloat16 with channels last; `cifar` is the whole command's.
+"""
+
+import time
+
+BEGAN = time.perf_counter()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import platform  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import torch  # noqa: E402
+
+import posterity  # noqa: E402
+from benchmarks.measure import ratios  # noqa: E402
+from posterity import evaluation, running, schedules  # noqa: E402
+from posterity.augmentation import CropFlip  # noqa: E402
+from posterity.loading import Batch  # noqa: E402
+
+DEVICE = torch.device("cuda", 0)
+
+
+def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
+    """Seconds per call on the device, one number a round; the contenders take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, run in contenders.items():
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            for _ in range(calls):
+                run()
+            stop.record()
+            torch.cuda.synchronize()
+            if turn:
+                seconds[name].append(start.elapsed_time(stop) / 1000 / calls)
+    return seconds
+
+
+def wide_step(options: argparse.Namespace) -> dict[str, Any]:
+    """A compiled training step of WideResNet-28x10 as `fit` does it: MAP's and iBNN's."""
+    rows, steps = 512, {}
+    x, y = torch.randn(rows, 3, 32, 32, device=DEVICE), torch.randint(10, (rows,), device=DEVICE)
+    for name, make in {
+        "map": posterity.MAP,
+        "ibnn, K=16": lambda network: posterity.IBNN(network, 16, kl="mixture_mean", gamma=0.0, seed=0),
+    }.items():
+        torch.manual_seed(0)
+        posterior = make(posterity.networks.WideResNet(28, 10))
+        settings = running.Settings(
+            **dict.fromkeys(running.Settings.__dataclass_fields__, None)  # type: ignore[arg-type]
+            | {"lr": 1e-3, "weight_decay": 5e-4, "optimizer": "sgd", "precision": "bf16", "seed": 0, "size": 50_000}
+        )
+        with running.accelerate(DEVICE, "bf16") as accelerator:
+            constant = schedules.constant
+            run = running.Run(
+                posterior, settings, DEVICE, accelerator, (constant, constant), constant, 1000, True, True
+            )
+            posterior.train()
+            began = time.perf_counter()
+            for _ in range(6):
+                run.step(Batch(x, y))
+            torch.cuda.synchronize()
+            print(f"{name}: compiled in {time.perf_counter() - began:.0f} s", flush=True)
+        steps[name] = lambda run=run: run.step(Batch(x, y))
+    table = ratios(alternate(steps, options.rounds, 10), "map")
+    return {
+        "title": f"A training step of WideResNet-28x10, {rows} rows, bfloat16, compiled: time over MAP's",
+        "results": table,
+    }
+
+
+def predictions(options: argparse.Namespace) -> dict[str, Any]:
+    """80 draws on 10,000 images by `predict`, and as many eager passes in batches of as many rows."""
+    images = 10_000
+    network = posterity.networks.VGG16().to(DEVICE, memory_format=torch.channels_last).eval()
+    x = torch.randn(images, 3, 32, 32, device=DEVICE).to(memory_format=torch.channels_last)
+    posterior = posterity.IBNN(network, 16, seed=0)
+
+    @torch.no_grad()
+    def passes() -> None:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            for part in x.split(5_000):
+                for _ in range(80):
+                    network(part)
+
+    def draws(**options: Any) -> Callable[[], None]:
+        def run() -> None:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                posterity.predict(posterior, x, 80, torch.Generator(DEVICE).manual_seed(0), **options)
+
+        return run
+
+    contenders = {"plain passes": passes, "draws": draws()}
+    table = ratios(alternate(contenders, options.rounds, 1), "plain passes")
+    return {"title": "80 draws of VGG-16 on 10,000 images, bfloat16: time over as many plain passes", "results": table}
+
+
+def cifar(options: argparse.Namespace) -> dict[str, Any]:
+    """The paper's recipe for VGG-16 and CIFAR-10, once."""
+    data = posterity.datasets.load("cifar10", seed=0)
+    recipe = posterity.IBNN.recipe("vgg16-cifar10", 16)
+    pre: Any = data.preprocessing
+    black = [-float(m) / float(s) for m, s in zip(pre.mean, pre.std, strict=True)]
+    torch.manual_seed(options.seed)
+    posterior = posterity.IBNN(posterity.networks.VGG16(), seed=options.seed, **recipe["posterior"])
+    settings = recipe["fit"] | ({} if options.epochs is None else {"epochs": options.epochs})
+    posterity.fit(
+        posterior,
+        data.train,
+        augment=CropFlip(4, fill=black),
+        seed=options.seed,
+        precision="bf16",
+        compile=options.compile,
+        graph=True,
+        callbacks=[lambda record, _: print(json.dumps(record), flush=True) if record["epoch"] % 20 < 3 else None],
+        **settings,
+    )
+    trained = time.perf_counter() - BEGAN
+    x, y = data.test
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        prediction = posterity.predict(posterior, x, 80, torch.Generator().manual_seed(0), batch_size=5_000)
+    found = evaluation.score(prediction.to("cpu"), y)
+    return {
+        "title": "iBNN-16, VGG-16, CIFAR-10: the paper's recipe",
+        "epochs": settings["epochs"],
+        "seed": options.seed,
+        "scores": found,
+        "trained": trained,
+        "seconds": time.perf_counter() - BEGAN,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("step", "predict", "cifar"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    found = {"step": wide_step, "predict": predictions, "cifar": cifar}[options.command](options)
+    facts = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version()}
+    found |= {"machine": facts, "command": " ".join(["python -m benchmarks.gpu_large", *sys.argv[1:]])}
+    print(json.dumps(found, indent=1))
+    known = json.loads(options.out.read_text()) if options.out.exists() else {}
+    options.out.write_text(json.dumps(known | {options.command: found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
