@@ -96,3 +96,17 @@ def test_modules_are_compiled_for_the_shapes_of_the_first_call():
     for rows in (3, 3, 2, 3):
         assert compiled(owner.double, torch.ones(rows)).tolist() == [2.0] * rows
     assert len(CALLS) == 3
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is():
+    def broken(graph, inputs):
+        raise RuntimeError("no such luck")
+
+    x, y = torch.randn(20, 5, generator=generator()), torch.arange(20) % 3
+    plain, other = (posterity.IBNN(seeded(mlp), 2, seed=0) for _ in range(2))
+    posterity.fit(plain, (x, y), epochs=2, batch_size=7, seed=0, device="cpu")
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="cannot be compiled"):
+        posterity.fit(other, (x, y), epochs=2, batch_size=7, compile=broken, seed=0, device="cpu")
+    for a, b in zip(plain.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -79,9 +80,7 @@ class Run:
         self.objective: Any = _Objective(posterior, settings.size, augment, self.layout)
         if accelerator.num_processes > 1:
             self.objective = accelerator.prepare(self.objective)
-        self.compiled: Any = None
-        if compile:
-            self.compiled = torch.compile(self.objective, backend="inductor" if compile is True else compile)
+        self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
         self.count = self.since = 0
@@ -113,13 +112,21 @@ class Run:
     def _advance(self, batch: Batch) -> Tensor:
         """The loss, its gradient and the step; nothing waits for a device."""
         x = inputs.apply(batch.x, lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor)
-        # An epoch's last batch may be smaller: it is not worth another compilation.
-        self.rows = inputs.rows(x) if self.rows is None else self.rows
-        objective = self.compiled if self.compiled is not None and inputs.rows(x) == self.rows else self.objective
-        with self.accelerator.autocast():
-            loss: Tensor = objective(x, batch.y, batch.weight, self.beta_now)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.accelerator.backward(loss)
+        # The first step finds out about the network. An epoch's last batch may be smaller, which is not worth another
+        # compilation.
+        if self.compiled is None or self.rows is None or inputs.rows(x) != self.rows:
+            loss = self._gradient(self.objective, x, batch)
+            self.rows = inputs.rows(x) if self.rows is None else self.rows
+        else:
+            try:
+                loss = self._gradient(self.compiled, x, batch)
+            except Exception as error:
+                if not any(kind.__name__ == "TorchDynamoException" for kind in type(error).__mro__):
+                    raise
+                reseed(numpy_seed(self.settings.seed, 2, self.count), self.sum.device)
+                loss, self.compiled = self._gradient(self.objective, x, batch), None
+                reason = str(error).strip().partition("\n")[0]
+                warnings.warn(f"The step cannot be compiled, so it runs as it is: {reason}", stacklevel=2)
         scaler = self.accelerator.scaler  # Accelerate unscales and steps only what it has prepared
         if scaler is not None:
             scaler.unscale_(self.optimizer)
@@ -132,6 +139,13 @@ class Run:
         else:
             scaler.step(self.optimizer)
             scaler.update()
+        return loss
+
+    def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
+        with self.accelerator.autocast():
+            loss: Tensor = objective(x, batch.y, batch.weight, self.beta_now)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
         return loss
 
     def _look(self, loss: Tensor) -> None:
@@ -259,6 +273,14 @@ class _Objective(nn.Module):
         if self.layout == torch.channels_last:
             x = inputs.apply(x, lambda t: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t)
         return self.posterior.loss(x, y, size=self.size, beta=beta, weight=weight)
+
+
+def compiled(objective: nn.Module, backend: Any) -> Any:
+    """The objective, compiled; without a fusion of torch 2.11 that fails on some networks on a GPU."""
+    from torch._inductor import config
+
+    fused = backend == "inductor" and hasattr(config.triton, "mix_order_reduction")
+    return torch.compile(objective, backend=backend, options={"triton.mix_order_reduction": False} if fused else None)
 
 
 def layout(posterior: Posterior, device: torch.device, precision: str) -> torch.memory_format:
