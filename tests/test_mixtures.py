@@ -106,3 +106,21 @@ def test_identical_components_are_one_gaussian_for_the_bound():
     means, stds = mixture(1, 5)
     one = mixtures.bound(means, stds, S)
     torch.testing.assert_close(mixtures.bound(means.repeat(6, 1), stds.repeat(6, 1), S), one)
+
+
+@pytest.mark.parametrize("weight", [1.0, 5.0])
+@pytest.mark.parametrize("components", [1, 2, 5])
+def test_the_gradient_in_closed_form_is_that_of_autograd(components, weight, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    shape = components, 6
+    means = (1 + 0.3 * torch.randn(shape, generator=generator)).double().requires_grad_()
+    stds = (0.05 + 0.3 * torch.rand(shape, generator=generator)).double().requires_grad_()
+    for prior in (torch.tensor(0.2).double(), 0.1 + torch.rand(6, generator=generator).double()):
+        found = mixtures.bound(means, stds, prior, weight)
+        expected = mixtures.cross_entropy(means, stds, prior) - weight * mixtures.entropy_bound(means, stds)
+        torch.testing.assert_close(found, expected)
+        by_hand, by_torch = (torch.autograd.grad(value, (means, stds)) for value in (found, expected))
+        torch.testing.assert_close(by_hand, by_torch)
+        with monkeypatch.context() as context:
+            context.setattr(mixtures, "_SMALL", 0)
+            torch.testing.assert_close(mixtures.bound(means, stds, prior, weight), expected)

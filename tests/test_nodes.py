@@ -294,3 +294,19 @@ def test_an_output_projection_that_is_computed_is_reported_as_fixed():
     assert posterior.nodes == 12
     fixed = posterior.describe().fixed
     assert {key for key, _ in network.named_parameters() if "out_proj" in key} <= set(fixed)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_what_a_single_channel_said_is_copied_only_where_it_is_overwritten(inplace):
+    def make():
+        return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(3 * 16, 2))
+
+    posterior = posterity.IBNN(seeded(make), 2, seed=0)
+    x, y = torch.randn(4, 1, 6, 6, generator=generator()), torch.arange(4) % 2
+    posterior.loss(x, y, size=4, generator=generator(1)).backward()
+    assert next(iter(posterior.sites)).overwritten == inplace
+    other = posterity.IBNN(seeded(make), 2, seed=0)
+    next(iter(other.sites)).single = False  # by autograd, through the input
+    other.loss(x, y, size=4, generator=generator(1)).backward()
+    for a, b in zip(posterior.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)

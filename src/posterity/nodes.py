@@ -47,6 +47,8 @@ class Site:
         self.direct = self.called = self.keep = False
         self.noise: dict[str, Tensor] | None = None
         self.seen: list[dict[str, Any]] | None = None
+        self.results: list[tuple[Tensor, int]] = []
+        self.overwritten = True
 
     @property
     def size(self) -> int:
@@ -90,13 +92,16 @@ class Site:
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor | None:
         """Hook: multiply the bias and the output, and the input of a layer that has only one feature."""
+        if self.seen is not None and self.single and isinstance(result, Tensor):
+            self.results.append((result, result._version))
         if self.noise is None or self.direct or not isinstance(result, Tensor):
             return None
         bias = getattr(layer, "bias", None)
         if self.single:
             z = self._spread(self.noise["input"], result)
             if self.noise["input"].dim() > 1:
-                result = _Tap.apply(result, z, None if bias is None else self._spread(bias.detach(), result))
+                given = None if bias is None else self._spread(bias.detach(), result)
+                result = _Tap.apply(result, z, given, self.overwritten)
             else:
                 result = result * z if bias is None else torch.addcmul((1 - z) * self._spread(bias, result), result, z)
         if "bias" in self.noise and bias is not None:
@@ -104,6 +109,12 @@ class Site:
         if "output" in self.noise:
             result = result * self._spread(self.noise["output"], result)
         return result
+
+    def watched(self) -> None:
+        """The network has run: nothing more is noted, and whether it wrote into what the layer had said."""
+        if self.results:
+            self.overwritten = any(result._version != version for result, version in self.results)
+        self.seen, self.keep, self.results = None, False, []
 
     def words(self) -> str:
         """What carries noise here, and whether rows have noise of their own in training."""
@@ -192,6 +203,7 @@ class Bare(Site):
         self.sizes = {"input": math.prod(self.shape)}
         self.layouts, self.shared, self.missing, self.seen, self.noise = {}, None, None, None, None
         self.direct, self.called, self.single, self.keep = True, False, False, False
+        self.results, self.overwritten = [], False
 
     def parameters(self, network: nn.Module) -> dict[str, Tensor]:
         """The matrix times the noise (of the first row)."""
@@ -227,15 +239,15 @@ class _Tap(torch.autograd.Function):
     """The identity on y = z · u + b, with the gradient of z: ⟨g, u⟩ = ⟨g, y − b⟩ / z."""
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None, overwritten: bool) -> Tensor:
         ctx.save_for_backward(y, z, bias)
-        return y.clone()  # a view could not be changed in place, as ReLU(inplace=True) does
+        return y.clone() if overwritten else y.view_as(y)  # a view could not be, as by ReLU(inplace=True)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
         y, z, bias = ctx.saved_tensors
         inner = (g * y).sum_to_size(z.shape)
         if bias is not None:
             behind = tuple(range(1 - bias.dim(), 0))
             inner = inner - ((g.sum(behind, keepdim=True) if behind else g) * bias).sum_to_size(z.shape)
-        return g, inner / torch.where(z.abs() < 1e-6, 1e-6, z), None
+        return g, inner / torch.where(z.abs() < 1e-6, 1e-6, z), None, None

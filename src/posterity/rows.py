@@ -108,7 +108,7 @@ def watch(sites: "list[Site]", network: nn.Module, x: Any, values: bool = False)
         return [site.seen or [] for site in sites]
     finally:
         for site in sites:
-            site.seen = None
+            site.watched()
 
 
 @contextlib.contextmanager

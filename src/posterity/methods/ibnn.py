@@ -163,10 +163,7 @@ class IBNN(Posterior):
     def penalty(self, generator: torch.Generator | None = None) -> Tensor:
         """divergence − γ · entropy."""
         if self.gamma and self.kl == "bound":
-            blocks, weight = self._blocks(), 1 + self.gamma
-            return torch.stack(
-                [mixtures.cross_entropy(m, s, p) - weight * mixtures.entropy_bound(m, s) for m, s, p in blocks]
-            ).sum()
+            return torch.stack([mixtures.bound(m, s, p, 1 + self.gamma) for m, s, p in self._blocks()]).sum()
         divergence = self.divergence(generator)
         return divergence - self.gamma * self.entropy() if self.gamma else divergence
 
@@ -279,7 +276,10 @@ class IBNN(Posterior):
         """Start at another component each time: no row belongs to one of them, and the first get no more rows."""
         layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
         device = means.device if generator is None else generator.device
-        first = torch.randint(self.components, (len(layers),), generator=generator, device=device).to(means.device)
+        first = torch.randint(self.components, (len(layers),), generator=generator, device=device)
+        if not self.per_layer and not first.is_cuda and not torch.compiler.is_compiling():
+            return means.roll(-int(first), 0), stds.roll(-int(first), 0)
+        first = first.to(means.device)
         order = (torch.arange(self.components, device=means.device).unsqueeze(1) + first) % self.components
         if not self.per_layer:
             return means[order[:, 0]], stds[order[:, 0]]
