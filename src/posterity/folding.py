@@ -16,7 +16,8 @@ from posterity.nodes import Bare, Site
 from posterity.sites import Sites
 from posterity.state import untouched
 
-#: With drawn weights of more convolutions than this, functions are faster one by one than as groups of channels.
+#: With more drawn weights than this, or weights of more convolutions, functions are faster one by one.
+TOGETHER = {"cpu": 100_000, "cuda": 1_000_000}
 FEW = 4
 #: A product that is made for one function costs about this many times one with inputs that are at hand.
 WORTH = 2.0
@@ -48,13 +49,18 @@ def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float
 
 
 def many(network: nn.Module, names: list[str]) -> bool:
-    """Whether the named parameters are those of many convolutions, and the network's first is among them."""
+    """Whether the named parameters are too many to run together, and the network's first is among them."""
+    parameters = dict(network.named_parameters())
+    if not names or next(iter(parameters)) not in names:
+        return False
+    size = sum(parameters[name].numel() for name in names if name in parameters)
     convolutions = [
         name
         for name, module in network.named_modules()
         if isinstance(module, nn.modules.conv._ConvNd) and f"{name}.weight" in names
     ]
-    return len(convolutions) > FEW and next(network.named_parameters())[0] in names
+    device = next(iter(parameters.values())).device.type
+    return len(convolutions) > FEW or size > TOGETHER.get(device, TOGETHER["cuda"])
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

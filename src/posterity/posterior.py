@@ -203,6 +203,7 @@ class Functions(nn.Module):
             self.register_buffer(f"weight{index}", value.detach())
         self.rows_at_once: int | None = None
         self.fold_from: float | None = None
+        self.many: bool | None = None
         self.compiled: Compiled | None = None
         self.loops = False
         forget(self.network)
@@ -271,7 +272,9 @@ class Functions(nn.Module):
     def _apart(self, x: Any) -> bool:
         """Whether functions are faster one by one, each on many rows; noise then goes to the weights."""
         if self.noise is None or not self.sites.names or self.count == 1:
-            return self.count > 1 and self.noise is None and folding.many(self.network, self.keys)
+            if self.many is None:
+                self.many = self.count > 1 and self.noise is None and folding.many(self.network, self.keys)
+            return self.many
         if self.fold_from is None:
             self.fold_from = folding.worth_from(self.network, self.sites, x, self.noise[0])
         if torch.is_autocast_enabled(self.noise.device.type):  # which vmap leaves out

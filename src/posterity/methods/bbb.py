@@ -111,7 +111,10 @@ class BayesByBackprop(WeightPosterior):
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""
-        return self.means + self.stds * randn((n, self.weights.size), self.means, generator)
+        noise = randn((n, self.weights.size), self.means, generator)
+        if torch.is_grad_enabled():
+            return self.means + self.stds * noise
+        return torch.addcmul(self.means, self.stds, noise, out=noise)  # n networks need no more memory than that
 
     def draw(self, n: int, generator: torch.Generator | None = None, pairs: bool = False) -> Functions:
         """n functions, each with its own weights; with `pairs`, every second is the reflection of the one before it."""
@@ -119,7 +122,7 @@ class BayesByBackprop(WeightPosterior):
             return super().draw(n, generator)
         with torch.no_grad():
             noise = mirrored(randn((count(n, "n"), self.weights.size), self.means, generator))
-            weights = self.weights.split(self.means + self.stds * noise)
+            weights = self.weights.split(torch.addcmul(self.means, self.stds, noise))
         return Functions(self.network, n, weights=weights, output=self.output)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.folding import TOGETHER
 from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
 from posterity.methods.dropout import seeded
@@ -26,9 +27,6 @@ from posterity.posterior import (
 )
 from posterity.state import clean, duplicate, forget
 from posterity.weights import Weights
-
-#: Up to so many weights a member is launch-bound, and members are faster together than one by one.
-TOGETHER = {"cpu": 100_000, "cuda": 1_000_000}
 
 
 class DeepEnsemble(Posterior):
