@@ -37,8 +37,11 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What it costs on one thread, beside other libraries too (each in an environment of its own); writes docs/speed.md.
 bench: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.training_step
+	for part in training_step scores predict_memory peers speed_page; do \
+		OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$part || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) demo build dist

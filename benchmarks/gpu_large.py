@@ -141,6 +141,27 @@ def cifar(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def section(content: dict[str, Any]) -> str:
+    """The results as a page's section."""
+    lines = ["## Large networks on a GPU"]
+    for found in (content[key] for key in ("step", "predict") if key in content):
+        lines += ["", f"{found['title']}.", "", "| | ratio | quartiles | ms |", "|---|---|---|---|"]
+        lines += [
+            f"| {name} | {row['ratio']:.3f} | {row['low']:.3f} – {row['high']:.3f} | {row['ms']:.2f} |"
+            for name, row in found["results"].items()
+        ]
+    if "cifar" in content:
+        found, scores = content["cifar"], content["cifar"]["scores"]
+        lines += [
+            "",
+            f"{found['title']} ({found['epochs']} epochs, bfloat16, one CUDA graph a step, compiled): **{found['seconds']:.0f} s** for the whole",
+            f"command, from the data on the disk to the scores: error {scores['error']:.2%}, NLL {scores['nll']:.4f}, ECE {scores['ece']:.4f} (one seed).",
+        ]
+    commands = ", ".join(f"`{content[key]['command']}`" for key in content)
+    facts = ", ".join(f"{key} {value}" for key, value in next(iter(content.values()))["machine"].items())
+    return "\n".join([*lines, "", f"{facts}; {commands}."])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("step", "predict", "cifar"))

@@ -1,7 +1,5 @@
 """Alternating measurements of contenders in one process: ratios with their spread, and where they were taken."""
 
-import contextlib
-import ctypes
 import json
 import platform
 import statistics
@@ -14,14 +12,7 @@ from typing import Any
 import torch
 
 import posterity
-
-
-def keep_memory() -> None:
-    """Let the C allocator keep what is freed: fresh pages cost as much as arithmetic, and differ from run to run."""
-    with contextlib.suppress(OSError, AttributeError):
-        c = ctypes.CDLL("libc.so.6")
-        for option, value in ((-1, 2**31 - 1), (-3, 2**30), (-2, 2**28)):  # trim, mmap threshold, top pad
-            c.mallopt(option, value)
+from benchmarks.allocator import keep_memory as keep_memory
 
 
 def alternate(contenders: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
@@ -55,14 +46,16 @@ def report(title: str, table: dict[str, dict[str, float]], path: str | None = No
     for name, row in table.items():
         print(f"  {name:<28} {row['ratio']:6.2f}  ({row['low']:.2f}–{row['high']:.2f})   {row['ms']:8.2f} ms")
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        content = {
-            "title": title,
-            "command": " ".join([f"python -m benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
-            "results": table,
-            "machine": machine(),
-        }
-        Path(path).write_text(json.dumps(content, indent=1))
+        save(path, {"title": title, "results": table})
+
+
+def save(path: str | Path, content: dict[str, Any]) -> None:
+    """Write results as JSON, with the command, versions and machine."""
+    program = Path(sys.argv[0])
+    module = program.parent.name if program.stem == "__main__" else program.stem
+    command = " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps({**content, "command": command, "machine": machine()}, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:
