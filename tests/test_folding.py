@@ -107,3 +107,21 @@ def test_drawn_weights_of_many_convolutions_run_one_by_one():
     torch.testing.assert_close(apart(X), together(X))
     assert [len(part) for part in apart.stream(X)] == [1, 1, 1]
     assert not posterity.BayesByBackprop(seeded(Convolutions), seed=0).draw(3)._apart(X)
+
+
+def test_where_memory_is_short_a_function_sees_half_of_the_rows(monkeypatch):
+    drawn, expected, seen = functions(), functions()(X), []
+    alone = drawn._alone
+
+    def short(weights, noise, x):
+        if len(x) > 2:
+            raise torch.OutOfMemoryError("too many rows")
+        seen.append(len(x))
+        return alone(weights, noise, x)
+
+    monkeypatch.setattr(drawn, "_alone", short)
+    torch.testing.assert_close(drawn(X), expected)
+    assert seen == [1, 2, 1, 2] * 5
+    monkeypatch.setattr(drawn, "_alone", lambda *args: short({}, None, torch.zeros(3)))
+    with pytest.raises(torch.OutOfMemoryError):
+        drawn(X)

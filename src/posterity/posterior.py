@@ -246,8 +246,7 @@ class Functions(nn.Module):
             noise = None if self.noise is None else self.noise[part]
             try:
                 some = {key: value[part] for key, value in weights.items()}
-                run = self._alone if apart else self._some
-                yield run(some, noise, x) if self.compiled is None else self.compiled(run, some, noise, x)
+                yield self._halved(some, noise, x) if apart else self._call(self._some, some, noise, x)
             except torch.OutOfMemoryError:
                 if step <= 1:
                     raise
@@ -281,6 +280,21 @@ class Functions(nn.Module):
             return math.isfinite(self.fold_from)
         single = any(site.single for site in self.sites)  # computed once for all that run together
         return not single and min(inputs.rows(x) or 0, self._at_once(x)) >= self.fold_from
+
+    def _call(self, run: Callable[..., Tensor], *args: Any) -> Tensor:
+        return run(*args) if self.compiled is None else self.compiled(run, *args)
+
+    def _halved(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        """One function on many rows, or on half of them and then the others where memory is short."""
+        try:
+            return self._call(self._alone, weights, noise, x)
+        except torch.OutOfMemoryError:
+            if (inputs.rows(x) or 1) < 2:
+                raise
+        torch.cuda.empty_cache()
+        rows, half = inputs.rows(x) or 0, (inputs.rows(x) or 0) // 2
+        halves = inputs.between(x, 0, half), inputs.between(x, half, rows)
+        return torch.cat([self._halved(weights, noise, part) for part in halves], 1)
 
     def _alone(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         """One function, `[1, batch, ...]`, its noise on the weights."""
