@@ -30,7 +30,7 @@ def test_compiled_functions_say_the_same(method):
     CALLS.clear()
     torch.testing.assert_close(functions(x), expected)
     torch.testing.assert_close(functions(x), expected)
-    assert len(CALLS) in (0, 2 * 3)
+    assert len(CALLS) in (0, 2 * 3, 2 * 4)  # parts of the rows, or of the functions where these have weights
     assert bool(CALLS) == functions.perturbed
 
 

@@ -48,10 +48,15 @@ def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float
     return max(WORTH * weights, LEAST.get(device, LEAST["cuda"])) / values if same else math.inf
 
 
+def from_the_start(network: nn.Module, names: list[str]) -> bool:
+    """Whether a network's first parameter is among the named ones: functions then share no beginning."""
+    return bool(names) and next(network.named_parameters(), ("",))[0] in names
+
+
 def many(network: nn.Module, names: list[str]) -> bool:
-    """Whether the named parameters are too many to run together, and the network's first is among them."""
+    """Whether the named parameters are too many to run together, and functions share no beginning."""
     parameters = dict(network.named_parameters())
-    if not names or next(iter(parameters)) not in names:
+    if not from_the_start(network, names):
         return False
     size = sum(parameters[name].numel() for name in names if name in parameters)
     convolutions = [

@@ -26,6 +26,8 @@ from posterity.state import clean, duplicate, forget, unchanged
 
 #: So many functions are worth a word when they run one by one.
 MANY = 32
+#: Rows that drawn weights meet at least, at a time.
+FEWEST = 64
 
 
 class Entry(NamedTuple):
@@ -224,7 +226,10 @@ class Functions(nn.Module):
             yield x
             return
         self._prepare(x)
-        step = max(1, self._at_once(x) // (1 if self._apart(x) else self.count))
+        at_once = self._at_once(x)
+        step = max(1, at_once // (1 if self._apart(x) else self.count))
+        if folding.from_the_start(self.network, self.keys):  # weights are read again for every part of the rows
+            step = max(step, min(at_once, FEWEST))
         for start in range(0, rows, step):
             yield inputs.between(x, start, start + step)
 
