@@ -94,6 +94,7 @@ CHANGES = {
     "seed": 1,
     "size": 1000,
     "precision": "bf16",
+    "augment": lambda x: x + 1,
     "clip": 1e-3,
     "validation": 0.5,
     "likelihood": posterity.Categorical(weight=[1.0, 3.0, 1.0]),
@@ -125,10 +126,13 @@ def test_every_combination_of_the_options_of_ibnn_trains(noise):
         assert all(bool(p.grad.isfinite().all()) for p in posterior.parameters())
 
 
-def test_the_pairs_of_components_are_met_once_a_step(monkeypatch):
+@pytest.mark.parametrize("small", [0, 1_000_000])
+def test_the_pairs_of_components_are_met_once_a_step(small, monkeypatch):
     calls = []
-    original = mixtures.bhattacharyya
-    monkeypatch.setattr(mixtures, "bhattacharyya", lambda *args: calls.append(1) or original(*args))
+    monkeypatch.setattr(mixtures, "_SMALL", small)
+    for holder, name in ((mixtures, "bhattacharyya"), (mixtures._Bound, "apply")):
+        original = getattr(holder, name)
+        monkeypatch.setattr(holder, name, lambda *args, original=original: calls.append(1) or original(*args))
     posterity.IBNN(seeded(mlp), 3, gamma=2.0, kl="bound", seed=0).loss(*data(), size=40).backward()
     assert len(calls) == 1
 
