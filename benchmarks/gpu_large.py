@@ -8,25 +8,23 @@
 Times are those of CUDA events around some calls, in bfloat16 with channels last; `cifar` is the whole command's.
 """
 
+import argparse
+import json
+import platform
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-BEGAN = time.perf_counter()
+import torch
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import platform  # noqa: E402
-import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
-
-import torch  # noqa: E402
-
-import posterity  # noqa: E402
-from benchmarks.measure import ratios  # noqa: E402
-from posterity import evaluation, running, schedules  # noqa: E402
-from posterity.augmentation import CropFlip  # noqa: E402
-from posterity.loading import Batch  # noqa: E402
+import posterity
+from benchmarks import BEGAN
+from benchmarks.measure import ratios
+from posterity import evaluation, running, schedules
+from posterity.augmentation import CropFlip
+from posterity.loading import Batch
 
 DEVICE = torch.device("cuda", 0)
 

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import posterity
 from benchmarks.measure import machine
 from posterity import evaluation
+from posterity.augmentation import CropFlip
 from posterity.prediction import CategoricalPrediction
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -38,6 +38,7 @@ RECIPE: dict[str, Any] = {
     "optimizer": "sgd",
     "weight_decay": 1e-4,
     "beta": ("linear", 0.5),
+    "augment": CropFlip(4),
 }
 FREE = {"lr": 1e-2, "lr_posterior": 0.05}
 MANY = FREE | {"components": 16}
@@ -62,23 +63,6 @@ GRID: dict[str, dict[str, Any]] = {
     | {"components": 32, "init_std": 0.4, "lr_posterior": 0.02},
 }
 CHOSEN = "free, 32 components .4 apart, posterior rate .02"
-
-
-class Augmented(nn.Module):
-    """A network whose inputs are, in training, shifted by up to four pixels and mirrored at random."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            n, size = len(x), x.shape[-1]
-            x = torch.where(torch.rand(n, 1, 1, 1, device=x.device) < 0.5, x.flip(3), x)
-            down, right = torch.randint(9, (2, n, 1), device=x.device) + torch.arange(size, device=x.device)
-            rows = torch.arange(n, device=x.device)[:, None, None]
-            x = F.pad(x, (4, 4, 4, 4))[rows, :, down[:, :, None], right[:, None, :]].permute(0, 3, 1, 2)
-        return self.network(x)
 
 
 def data(size: int | None, device: str) -> dict[str, tuple[Tensor, Tensor]]:
@@ -111,7 +95,7 @@ def bayesian(
     rates = {key: options.pop(key) for key in ("lr", "lr_posterior")}
     if options.pop("frozen", False):
         net.requires_grad_(False)
-    posterior = posterity.IBNN(Augmented(net), seed=seed, **options)
+    posterior = posterity.IBNN(net, seed=seed, **options)
     recipe = RECIPE | rates | ({} if epochs is None else {"epochs": epochs})
     posterity.fit(posterior, train, seed=seed, device=train[0].device, graph=True, progress=False, **recipe)
     return posterior
@@ -128,7 +112,8 @@ def twin(options: argparse.Namespace, train: tuple[Tensor, Tensor]) -> Path:
         net = posterity.networks.ResNet(depth=20)
         epochs = 60 if options.epochs is None else options.epochs
         recipe = {"epochs": epochs, "batch_size": 128, "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4}
-        posterior = posterity.MAP(Augmented(net))
+        recipe["augment"] = CropFlip(4)
+        posterior = posterity.MAP(net)
         posterity.fit(posterior, train, seed=0, device=options.device, graph=True, progress=False, **recipe)
         save_file({key: value.cpu() for key, value in net.state_dict().items()}, options.twin)
     return options.twin

@@ -141,13 +141,16 @@ class Site:
         for key in self.inner:
             parameter = layer.get_parameter(key)
             found[key] = parameter * noise[key].to(parameter.dtype)
-        return {f"{self.name}.{key}" if self.name else key: p for key, p in found.items()}
+        return self._named(found)
 
     def products(self, network: nn.Module, noise: Tensor) -> dict[str, Tensor]:
         """The parameters of a linear layer under noise `[size]`."""
         parts = dict(zip(self.sizes, noise.split(list(self.sizes.values())), strict=True))
-        found = _product(network.get_submodule(self.name), self.facts, parts)
-        return {f"{self.name}.{key}" if self.name else key: p for key, p in found.items()}
+        return self._named(_product(network.get_submodule(self.name), self.facts, parts))
+
+    def _named(self, own: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The layer's own parameters under the names that the network has for them."""
+        return {f"{self.name}.{key}" if self.name else key: p for key, p in own.items()}
 
     def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, tuple[int | str, Any]]:
         """The inputs that carry noise, each with its place among the arguments."""
@@ -241,7 +244,7 @@ class _Tap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None, overwritten: bool) -> Tensor:
         ctx.save_for_backward(y, z, bias)
-        return y.clone() if overwritten else y.view_as(y)  # a view could not be, as by ReLU(inplace=True)
+        return y.clone() if overwritten else y.view_as(y)  # ReLU(inplace=True) cannot write into a view
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]

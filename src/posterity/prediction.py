@@ -287,9 +287,9 @@ def predict(
             predictive standard deviation. Of maps, the mean over positions.
         pairs: draw noise in pairs of opposite sign, for IBNN (best with a multiple of 2 · components) and
             BayesByBackprop: means are then far closer to their limit, spreads known as from half as many draws.
-        compile: compile what is done with a part of the rows, which takes seconds and makes the rest two or three
-            times as fast: for tens of thousands of rows. To use the same functions again and again, call
-            `functions.compile()` on drawn ones.
+        compile: compile what is done with a part of the rows, which takes seconds and makes the rest about twice as
+            fast: for tens of thousands of rows. To use the same functions again and again, call `functions.compile()`
+            on drawn ones.
     """
     like = next(posterior.parameters(), torch.zeros(()))
     make = kind(posterior.likelihood)
