@@ -48,8 +48,10 @@ def test_predictions_are_compiled_on_demand(monkeypatch):
 
 def test_more_than_eight_sets_of_functions_are_compiled():
     posterior, x = posterity.IBNN(seeded(mlp), 2, seed=0), torch.randn(7, 5, generator=generator())
-    for seed in range(10):
+    alive = []
+    for seed in range(20):
         functions = posterior.draw(4, generator(seed))
+        alive.append(functions)
         expected = functions(x)
         functions.compile(backend=backend)
         CALLS.clear()

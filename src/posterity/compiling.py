@@ -1,6 +1,5 @@
 """Compiled parts of a prediction."""
 
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -43,11 +42,8 @@ class Compiled:
             return done
 
     def _make(self, run: Callable[..., Tensor], args: Any) -> tuple[Callable[..., Tensor], Any]:
-        # With code of its own: torch counts what is compiled of the same code, and stops after eight.
-        function = run.__func__  # type: ignore[attr-defined]
-        code = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
         options, named = self.options
-        made = torch.compile(types.MethodType(code, run.__self__), *options, **named)  # type: ignore[attr-defined]
+        made = torch.compile(run, *options, **named)
         self.made[run.__name__] = made, _shapes(args)
         return self.made[run.__name__]
 
