@@ -1,0 +1,20 @@
+"""The papers' tables and figures, run again: `posterity reproduce NAME`."""
+
+from posterity.errors import Error
+from posterity.papers import ibnn
+from posterity.papers.reproduction import SIZES, Bench, Entry, Outcome, Table, reproduce
+
+__all__ = ["SIZES", "Bench", "Entry", "Outcome", "Table", "entries", "find", "reproduce"]
+
+
+def entries() -> dict[str, Entry]:
+    """All that can be run again, by name."""
+    return {entry.name: entry for entry in ibnn.ENTRIES}
+
+
+def find(name: str) -> Entry:
+    """The entry of that name."""
+    found = entries()
+    if name not in found:
+        raise Error(f"There is no table or figure {name!r}. The names are {', '.join(found)}.")
+    return found[name]

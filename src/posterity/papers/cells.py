@@ -1,0 +1,143 @@
+"""One trained image classifier of a table: data, network, method and recipe in, scores out."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import posterity
+from posterity import datasets, evaluation, networks
+from posterity.augmentation import CropFlip
+from posterity.datasets.data import Data, split
+from posterity.evaluation.corruptions import gaussian_mixing, salt_and_pepper_mixing, under
+from posterity.papers.reproduction import Bench
+
+#: Mean and standard deviation of the channels, as the paper's code takes them, whatever the data.
+STANDARDS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+}
+#: Levels of figure 8.
+GAUSSIAN, SALT = [i / 10 for i in range(11)], [i / 20 for i in range(11)]
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a trained network of a table depends on, besides the seed; all of it plain values.
+
+    Args:
+        data: a built-in name.
+        network: a network's recipe, `{"name": …, "arguments": …}`.
+        method: a short name of `posterity.methods()`.
+        posterior: arguments of the method.
+        fit: arguments of `fit`.
+        draws: of the prediction; None for the method's own number.
+        standard: a name of `STANDARDS`, or None for the data's own mean and deviation.
+        augment: whether images are shifted and mirrored.
+        images, tested: how many of the training and test images are used, the first ones; None for all.
+        held_out: score on a tenth of the training images, which are not trained on, and leave the test images alone.
+        enlarge: repeat every pixel so many times each way.
+        crop: then keep so many pixels each way, those in the middle; None for all.
+        disturbed: images on which uncertainty under noise is measured too (figure 8).
+    """
+
+    data: str
+    network: dict[str, Any]
+    method: str
+    posterior: dict[str, Any] = field(default_factory=dict)
+    fit: dict[str, Any] = field(default_factory=dict)
+    draws: int | None = None
+    standard: str | None = None
+    augment: bool = True
+    images: int | None = None
+    tested: int | None = None
+    held_out: bool = False
+    enlarge: int = 1
+    crop: int | None = None
+    disturbed: int = 0
+
+    def records(self, bench: Bench, name: str) -> list[dict[str, Any]]:
+        """The cell's records, one for each seed."""
+        return bench.cell(name, asdict(self), lambda seed, checkpoint: self.run(bench, seed, checkpoint))
+
+    def run(self, bench: Bench, seed: int, checkpoint: Path) -> dict[str, Any]:
+        """Train and score once."""
+        loaded = datasets.load(self.data, data_dir=bench.data_dir)
+        train, test, black = self._parts(loaded)
+        cuda = bench.device != "cpu" and torch.cuda.is_available()
+        how: dict[str, Any] = {"precision": "bf16", "compile": True, "graph": True} if cuda else {}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = networks.rebuild(self.network)
+        build: Any = posterity.methods()[self.method]
+        posterior = build(network, seed=seed, **self.posterior)
+        history = posterity.fit(
+            posterior,
+            train,
+            seed=seed,
+            device=bench.device,
+            checkpoint=checkpoint,
+            checkpoint_every=120.0,
+            augment=CropFlip(4, fill=black) if self.augment else None,
+            progress=bench.progress,
+            **how,
+            **self.fit,
+        )
+        found: dict[str, Any] = {"precision": "bf16" if cuda else "float32", "train_seconds": history.seconds}
+        found |= self._scored(posterior, test, seed)
+        if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
+            found["undisturbed"] = self._scored(posterity.MAP(network), test, seed)
+        every = -(-len(history) // 100)
+        return found | {"history": {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}}
+
+    def _parts(self, loaded: Data) -> tuple[Pair, Pair, list[float]]:
+        """Training and test images as the network takes them, and what black is there."""
+        pre: Any = loaded.preprocessing
+        own = torch.tensor(pre.mean).view(1, -1, 1, 1), torch.tensor(pre.std).view(1, -1, 1, 1)
+        mean, std = own
+        if self.standard is not None:
+            mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in STANDARDS[self.standard])
+
+        def inputs(x: Tensor) -> Tensor:
+            x = x if self.standard is None else (x * own[1] + own[0] - mean) / std
+            x = x.repeat_interleave(self.enlarge, 2).repeat_interleave(self.enlarge, 3) if self.enlarge > 1 else x
+            edge = 0 if self.crop is None else (x.shape[2] - self.crop) // 2
+            return x[:, :, edge : edge + self.crop, edge : edge + self.crop].contiguous() if self.crop else x
+
+        x, y = loaded.train[0][: self.images], loaded.train[1][: self.images]
+        rest, held = split(len(y), 0, labels=y.numpy(), part=0.1)
+        train, test = (x, y), (loaded.test[0][: self.tested], loaded.test[1][: self.tested])
+        if self.held_out:
+            train, test = (x[rest], y[rest]), (x[held], y[held])
+        return (inputs(train[0]), train[1]), (inputs(test[0]), test[1]), (-mean / std).flatten().tolist()
+
+    def _scored(self, posterior: Any, test: Pair, seed: int) -> dict[str, Any]:
+        x, y = test
+        device = next(posterior.parameters()).device
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            generator = torch.Generator().manual_seed(seed)
+            prediction = posterity.predict(posterior, x, self.draws, generator, batch_size=5_000).to("cpu")
+            bins = evaluation.reliability(prediction.probs, y)
+            found: dict[str, Any] = {
+                "scores": evaluation.score(prediction, y)
+                | {part: float(getattr(prediction, part).mean()) for part in ("total", "aleatoric", "epistemic")},
+                "reliability": {key: value.tolist() for key, value in bins._asdict().items()},
+            }
+            if self.disturbed:
+                found["noise"] = self._noise(posterior, x[: self.disturbed], y[: self.disturbed], seed)
+        return found
+
+    def _noise(self, posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
+        kinds: dict[str, tuple[Any, list[float]]] = {
+            "Gaussian": (gaussian_mixing, GAUSSIAN),
+            "salt and pepper": (salt_and_pepper_mixing, SALT),
+        }
+        return {
+            name: under(
+                posterior, x, y, corruption, levels, samples=self.draws, generator=torch.Generator().manual_seed(seed)
+            )
+            for name, (corruption, levels) in kinds.items()
+        }

@@ -1,0 +1,106 @@
+"""The pictures of the papers' numbers; each function returns a figure with a description in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from posterity.plots.common import legend, listing, panels
+from posterity.plots.stress import under_stress
+from posterity.report.canvas import FAINT, INK, color, described
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scores = Mapping[str, Mapping[str, Any]]
+OPEN = {"marker": "o", "color": "white", "markeredgecolor": INK, "linestyle": "", "markersize": 6}
+
+
+def scores_by_method(found: Mapping[str, Scores], known: Mapping[str, Any], labels: Mapping[str, str]) -> "Figure":
+    """A panel for each score and place; dots are ours, circles what was published."""
+    scores, places = list(labels), list(found)
+    with panels(len(scores), len(places), 3.0 * max(2, len(places)), 2.3 * len(scores), sharex="col") as (figure, grid):
+        for column, place in enumerate(places):
+            methods = list(dict.fromkeys([*known[place], *found[place]]))
+            for row, score in enumerate(scores):
+                axes, factor = grid[row][column], 100 if score == "error" else 1
+                for at, method in enumerate(methods):
+                    if method in known[place]:
+                        mean, deviation = known[place][method][row]
+                        axes.errorbar(at, mean, deviation, ecolor=INK, label="published", zorder=3, **OPEN)
+                    if method in found[place]:
+                        value = factor * found[place][method][score]
+                        axes.plot(at, value, "o", color=color(0), markersize=6, label="here", zorder=4)
+                axes.set_xticks(range(len(methods)), methods, rotation=40, ha="right")
+                axes.set_xlim(-0.5, len(methods) - 0.5)
+                if not row:
+                    axes.set_title(place)
+                if not column:
+                    axes.set_ylabel(labels[score])
+        legend(figure)
+    words = {
+        place: ", ".join(f"{m} {values['nll']:.3g}" for m, values in by_method.items())
+        for place, by_method in found.items()
+    }
+    return described(figure, f"Error, NLL and ECE by method. NLL: {listing(words)}.")
+
+
+def scores_by_components(
+    found: Mapping[str, Scores], known: Mapping[int, Any], labels: Mapping[str, str], title: str
+) -> "Figure":
+    """A panel for each score: against the number of components, a line for each size of the batch."""
+    with panels(1, len(labels), 3.1 * len(labels), 3.2) as (figure, grid):
+        for at, (score, label) in enumerate(labels.items()):
+            axes, factor = grid[0][at], 100 if score == "error" else 1
+            for place, (name, records) in enumerate(found.items()):
+                points = sorted((int(k), factor * values[score]) for k, values in records.items())
+                if points:
+                    axes.plot(*zip(*points, strict=True), "o-", color=color(place), label=name)
+            for k, values in known.items():
+                axes.errorbar(k, *values[at], ecolor=INK, label="published", **OPEN)
+            axes.set(xlabel="components", ylabel=label)
+        legend(figure)
+    words = {name: ", ".join(f"K {k} {v['nll']:.4g}" for k, v in records.items()) for name, records in found.items()}
+    return described(figure, f"{title}. NLL: {listing(words)}.")
+
+
+def calibration(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> "Figure":
+    """A panel for each place: confidence less accuracy in bins of confidence, a line for each method."""
+    with panels(1, max(1, len(curves)), max(5.0, 3.4 * len(curves)), 3.3, sharey=True) as (figure, grid):
+        for axes, (place, methods) in zip(grid[0], curves.items(), strict=False):
+            axes.axhline(0, color=INK, linewidth=1)
+            for at, (method, bins) in enumerate(methods.items()):
+                points = [
+                    (c, c - a)
+                    for c, a, share in zip(bins["confidence"], bins["accuracy"], bins["share"], strict=True)
+                    if share * 1000 >= 1  # fewer are chance
+                ]
+                if points:
+                    axes.plot(*zip(*points, strict=True), "o-", color=color(at), markersize=4, label=method)
+            axes.set(title=place, xlabel="confidence", xlim=(0, 1))
+        grid[0][0].set_ylabel("confidence − accuracy")
+        legend(figure)
+    return described(figure, f"Confidence less accuracy against confidence, for {', '.join(curves)}; zero is best.")
+
+
+def under_noise(curves: Mapping[str, Any], title: str) -> "Figure":
+    """Entropy under rising noise, split into its parts, a panel for each method and kind of noise."""
+    figure = under_stress(curves, strength="strength of the noise")
+    return described(figure, f"{title}.", str(figure.get_label()))
+
+
+def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: str, y: str) -> "Figure":
+    """A panel for each place: a line of points (x, y) for each name."""
+    with panels(1, max(1, len(curves)), max(4.6, 3.6 * len(curves)), 3.3) as (figure, grid):
+        for axes, (place, lines) in zip(grid[0], curves.items(), strict=False):
+            for at, (name, points) in enumerate(lines.items()):
+                if points:
+                    axes.plot(*zip(*points, strict=True), "o-", color=color(at), label=name)
+            axes.set_xscale("symlog", linthresh=min((g for p in lines.values() for g, _ in p if g), default=1))
+            axes.set(title=place, xlabel=x, ylabel=y)
+            axes.grid(color=FAINT)
+        legend(figure)
+    best = {
+        place: f"{min(value for points in lines.values() for _, value in points):.4g}"
+        for place, lines in curves.items()
+        if any(lines.values())
+    }
+    return described(figure, f"{y} against {x}. The lowest: {listing(best)}.")
