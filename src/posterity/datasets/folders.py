@@ -15,7 +15,7 @@ from posterity.datasets.tables import Rows, choose_rows
 from posterity.errors import Error, require
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 _LARGEST_SIDE = 64
 _SMALLEST_SIDE = 4
 _MOST_PIXELS = 100_000_000
@@ -83,8 +83,8 @@ def read_image(path: Path, size: tuple[int, int], channels: int) -> np.ndarray:
     turned = require("PIL.ImageOps").exif_transpose
 
     def read(file: Any) -> np.ndarray:
-        with image.open(file, formats=_FORMATS) as picture:
-            _check_pixels(path, picture)
+        with image.open(file, formats=FORMATS) as picture:
+            check_pixels(path, picture)
             picture.load()
             if picture.mode.startswith("I"):  # 16 bits, which PIL would clip
                 picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
@@ -101,8 +101,8 @@ def _common(paths: list[Path]) -> tuple[tuple[int, int], int]:
 
     def header(path: Path) -> tuple[int, int, bool]:
         def read(file: Any) -> tuple[int, int, bool]:
-            with image.open(file, formats=_FORMATS) as picture:
-                _check_pixels(path, picture)
+            with image.open(file, formats=FORMATS) as picture:
+                check_pixels(path, picture)
                 return picture.height, picture.width, picture.mode in _GREY
 
         return guard(path, read)
@@ -114,7 +114,8 @@ def _common(paths: list[Path]) -> tuple[tuple[int, int], int]:
     return size, 1 if all(grey for _, _, grey in headers) else 3
 
 
-def _check_pixels(path: Path, picture: Any) -> None:
+def check_pixels(path: Path, picture: Any) -> None:
+    """Raise an Error where an image has too many pixels."""
     if picture.width * picture.height > _MOST_PIXELS:
         raise Error(f"{path} has {picture.width} × {picture.height} pixels, which is too many: shrink it.")
 

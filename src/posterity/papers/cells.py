@@ -1,16 +1,19 @@
 """One trained image classifier of a table: data, network, method and recipe in, scores out."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 import posterity
 from posterity import datasets, evaluation, networks
 from posterity.augmentation import CropFlip
-from posterity.datasets.data import Data, split
+from posterity.datasets import files
+from posterity.datasets.data import split
 from posterity.evaluation.corruptions import gaussian_mixing, salt_and_pepper_mixing, under
 from posterity.papers.reproduction import Bench
 
@@ -21,7 +24,8 @@ STANDARDS = {
 }
 #: Levels of figure 8.
 GAUSSIAN, SALT = [i / 10 for i in range(11)], [i / 20 for i in range(11)]
-Pair = tuple[Tensor, Tensor]
+#: Of the posterior's rate. Table 7: from .2 to .05 over 4 of 15 epochs, after the sixth.
+SCHEDULES = {"table 7": lambda t: 1 - 0.75 * min(max(15 * t - 6, 0.0) / 4, 1.0)}
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Cell:
         held_out: score on a tenth of the training images, which are not trained on, and leave the test images alone.
         enlarge: repeat every pixel so many times each way.
         crop: then keep so many pixels each way, those in the middle; None for all.
+        start: the file of trained weights that the network starts from, `pretrained/NAME` below a data folder.
         disturbed: images on which uncertainty under noise is measured too (figure 8).
     """
 
@@ -57,21 +62,36 @@ class Cell:
     held_out: bool = False
     enlarge: int = 1
     crop: int | None = None
+    start: str | None = None
     disturbed: int = 0
 
     def records(self, bench: Bench, name: str) -> list[dict[str, Any]]:
         """The cell's records, one for each seed."""
-        return bench.cell(name, asdict(self), lambda seed, checkpoint: self.run(bench, seed, checkpoint))
+        return bench.cell(name, self.settings(), lambda seed, checkpoint: self.run(bench, seed, checkpoint))
+
+    def settings(self) -> dict[str, Any]:
+        """What differs from the defaults."""
+        usual = {field.name: field.default for field in fields(self)}
+        return {key: value for key, value in asdict(self).items() if value != usual[key]}
 
     def run(self, bench: Bench, seed: int, checkpoint: Path) -> dict[str, Any]:
         """Train and score once."""
-        loaded = datasets.load(self.data, data_dir=bench.data_dir)
-        train, test, black = self._parts(loaded)
+        train, test, black = self.parts(bench)
         cuda = bench.device != "cpu" and torch.cuda.is_available()
         how: dict[str, Any] = {"precision": "bf16", "compile": True, "graph": True} if cuda else {}
+        fit = dict(self.fit)
+        if isinstance(train, DataLoader):
+            del fit["batch_size"]
+        if fit.get("schedule_posterior") in SCHEDULES:
+            fit["schedule_posterior"] = SCHEDULES[fit["schedule_posterior"]]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = networks.rebuild(self.network)
+        found: dict[str, Any] = {"precision": "bf16" if cuda else "float32"}
+        if self.start is not None:
+            network.load_state_dict(trained(self.start, bench), strict=False)
+            network = network.to("cuda" if cuda else "cpu")
+            found["start"] = self._scored(posterity.MAP(network), test, seed)
         build: Any = posterity.methods()[self.method]
         posterior = build(network, seed=seed, **self.posterior)
         history = posterity.fit(
@@ -84,17 +104,17 @@ class Cell:
             augment=CropFlip(4, fill=black) if self.augment else None,
             progress=bench.progress,
             **how,
-            **self.fit,
+            **fit,
         )
-        found: dict[str, Any] = {"precision": "bf16" if cuda else "float32", "train_seconds": history.seconds}
-        found |= self._scored(posterior, test, seed)
+        found |= {"train_seconds": history.seconds} | self._scored(posterior, test, seed)
         if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
             found["undisturbed"] = self._scored(posterity.MAP(network), test, seed)
         every = -(-len(history) // 100)
         return found | {"history": {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}}
 
-    def _parts(self, loaded: Data) -> tuple[Pair, Pair, list[float]]:
-        """Training and test images as the network takes them, and what black is there."""
+    def parts(self, bench: Bench) -> tuple[Any, tuple[Any, Tensor], list[float]]:
+        """Training data, test inputs and answers as the network takes them, and what black is there."""
+        loaded = datasets.load(self.data, data_dir=bench.data_dir)
         pre: Any = loaded.preprocessing
         own = torch.tensor(pre.mean).view(1, -1, 1, 1), torch.tensor(pre.std).view(1, -1, 1, 1)
         mean, std = own
@@ -108,13 +128,13 @@ class Cell:
             return x[:, :, edge : edge + self.crop, edge : edge + self.crop].contiguous() if self.crop else x
 
         x, y = loaded.train[0][: self.images], loaded.train[1][: self.images]
-        rest, held = split(len(y), 0, labels=y.numpy(), part=0.1)
         train, test = (x, y), (loaded.test[0][: self.tested], loaded.test[1][: self.tested])
         if self.held_out:
+            rest, held = split(len(y), 0, labels=y.numpy(), part=0.1)
             train, test = (x[rest], y[rest]), (x[held], y[held])
         return (inputs(train[0]), train[1]), (inputs(test[0]), test[1]), (-mean / std).flatten().tolist()
 
-    def _scored(self, posterior: Any, test: Pair, seed: int) -> dict[str, Any]:
+    def _scored(self, posterior: Any, test: tuple[Any, Tensor], seed: int) -> dict[str, Any]:
         x, y = test
         device = next(posterior.parameters()).device
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
@@ -141,3 +161,11 @@ class Cell:
             )
             for name, (corruption, levels) in kinds.items()
         }
+
+
+def trained(name: str, bench: Bench) -> dict[str, Tensor]:
+    """Trained weights from `pretrained/NAME` below a data folder, or from the folder of results."""
+    made = bench.folder / name
+    if not made.is_file():
+        made = files.get(files.Collection("pretrained weights", "pretrained", (name,)), bench.data_dir) / name
+    return load_file(made)

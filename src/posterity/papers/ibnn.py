@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from posterity.methods.ibnn import IBNN
-from posterity.papers import published
+from posterity.papers import published, trained
 from posterity.papers.cells import Cell
 from posterity.papers.pictures import calibration, scores_by_components, scores_by_method, sweep, under_noise
 from posterity.papers.reproduction import Bench, Entry, Outcome, Table
@@ -385,6 +385,7 @@ ENTRIES = [
     _entry("figure-5", "Tables 3 to 5 as a picture", figure_5),
     _entry("table-6", "The number of components", table_6),
     _entry("figure-6", "Table 6 as a picture", table_6),
+    _entry("table-7", "Trained networks made Bayesian", trained.table_7),
     _entry("figure-7", "Calibration: confidence less accuracy", figure_7),
     _entry("figure-8", "Predictive entropy under noise, split into its parts", figure_8),
     _entry("entropic", "The successor's entropic regulariser against γ and K", entropic),

@@ -1,0 +1,86 @@
+"""A page of the documentation from recorded results, so that no number is typed by hand.
+
+    python -m posterity.papers.page PAPER RESULTS PAGE
+
+RESULTS is a folder that `posterity reproduce` wrote. Pictures are copied beside the page, into `images/`.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from posterity.cli.folder import read
+from posterity.errors import Error
+from posterity.papers import SIZES, entries
+from posterity.papers.words import PAPERS
+
+SHOWN = ("full", "small")
+
+
+def page(paper: str, results: Path, target: Path) -> None:
+    """Write the page of a paper."""
+    if paper not in PAPERS:
+        raise Error(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
+    title, words = PAPERS[paper]
+    lines = [f"# {title}", "", words.strip(), ""]
+    for entry in entries().values():
+        if not entry.name.startswith(f"{paper}-"):
+            continue
+        found = {size: read(results / size / f"{entry.name}.json") for size in SHOWN}
+        lines += [f"## {_number(entry.name, paper)}: {entry.title[0].lower()}{entry.title[1:]}", ""]
+        if not any(found.values()):
+            lines += ["Not run yet.", ""]
+        for size, record in found.items():
+            if record is not None:
+                lines += _section(size, record, results, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
+def _number(name: str, paper: str) -> str:
+    """ "ibnn-table-3" as "Table 3"."""
+    return name.removeprefix(f"{paper}-").replace("-", " ").capitalize()
+
+
+def _section(size: str, record: dict[str, Any], results: Path, target: Path) -> list[str]:
+    """One size of one table or figure."""
+    lines = [f"**Size {size}** ({SIZES[size]})", ""]
+    picture = results / size / f"{record['entry']}.png"
+    if record["picture"] and picture.is_file():
+        images = target.parent / "images"
+        images.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, images / f"{size}-{picture.name}")
+        lines += [f"![{record['picture']}](images/{size}-{picture.name})", ""]
+    for table in record["tables"]:
+        lines += [f"{table['title']}:", "", "| " + " | ".join(table["columns"]) + " |"]
+        lines += ["|---" * len(table["columns"]) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in table["rows"]] + [""]
+    lines += [f"- {finding}" for finding in record["findings"]] + [""] * bool(record["findings"])
+    return [*lines, _facts(size, record, results), ""]
+
+
+def _facts(size: str, record: dict[str, Any], results: Path) -> str:
+    """Command, seeds, versions, machine and time of the entry and of the networks it rests on."""
+    cells = [cell for name in record["cells"] if (cell := read(results / size / "cells" / f"{name}.json"))]
+    seconds = sum(cell["seconds"] for cell in cells) if cells else record["seconds"]
+    machines = dict.fromkeys(_machine(one) for one in cells or [record])
+    networks = f"{len(cells)} trained networks, " if cells else ""
+    return (
+        f"<small>`posterity reproduce {record['entry']} --size {size}`; {networks}{_time(seconds)} in all; seeds "
+        f"{', '.join(map(str, record['seeds']))}; {'; '.join(machines)}.</small>"
+    )
+
+
+def _machine(record: dict[str, Any]) -> str:
+    machine = record["machine"]
+    where = machine["gpu"] or f"{machine['processor']}, {machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    return f"{where}, torch {record['versions']['torch']}, posterity {record['versions']['posterity']}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+if __name__ == "__main__":
+    page(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
