@@ -21,7 +21,7 @@ from torch.quasirandom import SobolEngine
 
 import posterity
 from benchmarks.measure import keep_memory, machine
-from posterity.posterior import Functions
+from posterity.functions import Functions
 
 TRAIN, EPOCHS, SEED = 55_000, 12, 0
 TOLERANCE, TOLERANCES = 0.05, (0.03, 0.05, 0.07, 0.1)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import posterity
 from common import generator, mlp, seeded
 from posterity import adaptive
-from posterity.posterior import Functions
+from posterity.functions import Functions
 
 METHODS = posterity.methods()
 TOLERANCE = 0.05

@@ -35,7 +35,7 @@ def test_compiled_functions_say_the_same(method):
 
 
 def test_predictions_are_compiled_on_demand(monkeypatch):
-    monkeypatch.setattr("posterity.posterior.Compiled", lambda: Compiled(backend=backend))
+    monkeypatch.setattr("posterity.functions.Compiled", lambda: Compiled(backend=backend))
     CALLS.clear()
     posterior, x = posterity.IBNN(seeded(mlp), 2, seed=0), torch.randn(7, 5, generator=generator())
     plain = posterity.predict(posterior, x, 4, generator())

@@ -364,3 +364,12 @@ def test_mixed_precision_leaves_drawn_functions_as_they_are(posterior, case):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         functions = posterior.draw(N, generator())
     torch.testing.assert_close(functions(case[1]), expected)
+
+
+def test_functions_that_may_be_drawn_in_turns_are_those_of_one_draw(posterior, case):
+    if posterior.turn is None:
+        return
+    turns, one, two = (posterior.turn, posterior.turn, 3), generator(), generator()
+    whole = posterior.draw(sum(turns), one)(case[1])
+    torch.testing.assert_close(torch.cat([posterior.draw(n, two)(case[1]) for n in turns]), whole)
+    assert torch.equal(torch.rand(3, generator=one), torch.rand(3, generator=two))

@@ -113,15 +113,44 @@ def test_where_memory_is_short_a_function_sees_half_of_the_rows(monkeypatch):
     drawn, expected, seen = functions(), functions()(X), []
     alone = drawn._alone
 
-    def short(weights, noise, x):
+    def short(weights, noise, x, swaps):
         if len(x) > 2:
             raise torch.OutOfMemoryError("too many rows")
         seen.append(len(x))
-        return alone(weights, noise, x)
+        return alone(weights, noise, x, swaps)
 
     monkeypatch.setattr(drawn, "_alone", short)
     torch.testing.assert_close(drawn(X), expected)
     assert seen == [1, 2, 1, 2] * 5
-    monkeypatch.setattr(drawn, "_alone", lambda *args: short({}, None, torch.zeros(3)))
+    monkeypatch.setattr(drawn, "_alone", lambda *args: short({}, None, torch.zeros(3), None))
     with pytest.raises(torch.OutOfMemoryError):
         drawn(X)
+
+
+def dense():
+    return nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 2))
+
+
+def test_functions_with_weights_run_alone_where_rows_or_weights_are_many():
+    small = posterity.BayesByBackprop(seeded(dense))
+    assert folding.alone_from(small.network, small.weights.names) == folding.ROWS[1]
+    assert folding.alone_from(small.network, ["2.weight"]) == math.inf  # they share the first layer
+    convolved = posterity.BayesByBackprop(posterity.networks.LeNet())
+    assert folding.alone_from(convolved.network, convolved.weights.names) == folding.ROWS[0]
+    large = posterity.BayesByBackprop(torch.nn.Linear(1_000, 101))
+    assert folding.alone_from(large.network, large.weights.names) == 0
+    drawn, x = small.draw(3, generator()), torch.randn(folding.ROWS[1], 30, generator=generator())
+    assert drawn._apart(x)
+    assert not drawn._apart(x[1:])
+    alone = drawn(x)
+    drawn.fold_from = math.inf
+    torch.testing.assert_close(alone, drawn(x))
+
+
+def test_functions_that_run_together_are_never_too_many():
+    """Masks of a function are as large as a row: a few rows at the end meet no more functions than others."""
+    functions = posterity.MCDropout(seeded(dense)).draw(600, generator())
+    functions.rows_at_once = 600
+    x = torch.randn(5, 30, generator=generator())
+    sizes = [(len(part), [len(some) for some in functions.stream(part)]) for part in functions.parts(x)]
+    assert sizes == [(2, [256, 256, 88]), (2, [256, 256, 88]), (1, [256, 256, 88])]

@@ -1,6 +1,7 @@
 """Predictions: decompositions, mixtures and their quantiles, against slow or independent computations."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import posterity
 from common import generator, mlp, seeded
+from posterity.posterior import randn
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction
 
 N, B = 5, 8
@@ -218,3 +220,26 @@ def test_each_weight_sample_is_generated_once_for_all_batches(monkeypatch):
     monkeypatch.setattr(posterior, "sample", lambda n, generator=None: made.append(n) or sample(n, generator))
     posterity.predict(posterior, torch.randn(50, 5, generator=generator()), 100, batch_size=5)
     assert made == [100]
+
+
+@pytest.mark.parametrize("likelihood", [posterity.Categorical(), posterity.Bernoulli(), posterity.Gaussian(std=0.3)])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_weights_that_are_held_in_turns_give_the_prediction_of_all_at_once(monkeypatch, likelihood, pairs):
+    posterior = posterity.BayesByBackprop(seeded(mlp), init_std=0.3)
+    posterior.likelihood = likelihood
+    x, held = torch.randn(9, 5, generator=generator()), []
+    module = sys.modules[type(posterior).__module__]
+    monkeypatch.setattr(module, "HELD", 1)
+    monkeypatch.setattr(module, "randn", lambda size, *args: held.append(size[0]) or randn(size, *args))
+    own = generator()
+    found, after = posterity.predict(posterior, x, 40, own, pairs=pairs), torch.rand(3, generator=own)
+    assert held == [16, 16, 8]
+    held.clear()
+    again = generator()
+    loader = DataLoader(TensorDataset(x), 4)  # rows that are read once: all functions are held
+    expected = posterity.predict(posterior, loader, 40, again, pairs=pairs)
+    assert held == [40]
+    assert torch.equal(after, torch.rand(3, generator=again))
+    assert vars(found).keys() == vars(expected).keys()
+    for name, value in vars(expected).items():
+        torch.testing.assert_close(getattr(found, name), value, rtol=1e-4, atol=1e-5)

@@ -1,12 +1,14 @@
 """What a network keeps between calls is its own: nothing that was computed under noise is found by the next call."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import posterity
 from common import generator, seeded
-from posterity.state import forget
+from posterity.state import Swaps, duplicate, forget
 
 METHODS = {name: method for name, method in posterity.methods().items() if name not in ("map", "dropout")}
 
@@ -37,9 +39,9 @@ class Plain(Caching):
         return self.head(x + self.biases.sum(0))
 
 
-@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("way", ["together", "looped", "alone"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_cache_never_holds_what_was_drawn(name, loops):
+def test_a_cache_never_holds_what_was_drawn(name, way):
     x = torch.randn(5, 3, generator=generator())
     results = []
     for make in (Caching, Plain):
@@ -47,7 +49,8 @@ def test_a_cache_never_holds_what_was_drawn(name, loops):
         network.eval()(x)  # fills the cache
         posterior = METHODS[name](network, seed=0)
         functions = posterior.draw(4, generator())
-        functions.loops = loops
+        functions.loops = way == "looped"
+        functions.fold_from = 0 if way == "alone" and functions.keys else math.inf
         first = functions(x)
         torch.testing.assert_close(functions(x), first)
         posterior.eval()
@@ -118,3 +121,57 @@ def test_networks_that_keep_activations_in_a_list_are_copied(name):
     posterior = posterity.methods()[name](network, seed=0)
     posterior(x)
     assert posterior.draw(3)(x).shape[1:] == (4, 2)
+
+
+class Tied(nn.Module):
+    """A matrix under two names, and one in a module under two names; raises on demand."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2)
+        self.second.weight = self.first.weight
+        self.again, self.fails = self.last, False
+
+    def forward(self, x):
+        if self.fails:
+            raise ArithmeticError
+        return self.again(self.second(self.first(x)).relu())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_functions_alone_keep_ties_and_leave_the_network_its_weights(name):
+    posterior, x = METHODS[name](seeded(Tied), seed=0), torch.randn(5, 3, generator=generator())
+    functions = posterior.draw(4, generator())
+    own = {key: p.clone() for key, p in functions.network.named_parameters()}
+    functions.fold_from = math.inf
+    together = functions(x)
+    functions.fold_from = 0
+    torch.testing.assert_close(functions(x), together)
+    functions.network.fails = True
+    with pytest.raises(ArithmeticError):
+        functions(x)
+    assert functions.network.second.weight is functions.network.first.weight
+    for key, p in functions.network.named_parameters():
+        assert isinstance(p, nn.Parameter)
+        assert torch.equal(p, own[key])
+
+
+def test_swapped_weights_are_replaced_under_all_names_or_one():
+    network, other = seeded(Tied), torch.ones(3, 3)
+    for ties in (True, False):
+        with Swaps(network, ties).holding({"first.weight": other}):
+            assert network.first.weight is other
+            assert (network.second.weight is other) == ties
+        assert network.first.weight is network.second.weight
+
+
+def test_a_duplicate_has_hooks_of_its_own():
+    network = seeded(Tied)
+    network.first.register_forward_hook(lambda *args: None)
+    copied = duplicate(network)
+    assert len(copied.first._forward_hooks) == 1
+    copied.last.register_forward_hook(lambda *args: None)
+    network.second.register_forward_pre_hook(lambda *args: None)
+    assert not network.last._forward_hooks
+    assert not copied.second._forward_pre_hooks
+    assert copied.again is copied.last

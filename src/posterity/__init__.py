@@ -6,10 +6,11 @@ from typing import Any
 from posterity import networks
 from posterity.distillation import Distilled, distil
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.methods import IBNN, LIVI, MAP, MNF, BayesByBackprop, BayesByHypernet, DeepEnsemble, MCDropout
 from posterity.methods import table as methods
-from posterity.posterior import Functions, Posterior
+from posterity.posterior import Posterior
 from posterity.prediction import Prediction, predict
 from posterity.storage import load, save
 from posterity.tokens import Tokens

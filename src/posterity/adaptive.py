@@ -22,8 +22,9 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, wide
-from posterity.posterior import Functions, Posterior, positive, randperm
+from posterity.posterior import Posterior, positive, randperm
 
 #: No row stops before so many draws: fewer say nothing of their spread.
 LEAST = 8

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 
 from posterity import inputs, storage
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.heads import beside, both, last
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, randn
+from posterity.posterior import Description, Entry, Posterior, as_generator, count, randn
 from posterity.state import clean
 from posterity.training import fit
 

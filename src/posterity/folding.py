@@ -19,6 +19,8 @@ from posterity.state import untouched
 #: With more drawn weights than this, or weights of more convolutions, functions are faster one by one.
 TOGETHER = {"cpu": 100_000, "cuda": 1_000_000}
 FEW = 4
+#: With fewer weights, from so many rows on a processor: with convolutions, and without.
+ROWS = 64, 384
 #: A product that is made for one function costs about this many times one with inputs that are at hand.
 WORTH = 2.0
 #: With fewer numbers to multiply than this, calling one function after the other costs more than it saves.
@@ -53,11 +55,14 @@ def from_the_start(network: nn.Module, names: list[str]) -> bool:
     return bool(names) and next(network.named_parameters(), ("",))[0] in names
 
 
-def many(network: nn.Module, names: list[str]) -> bool:
-    """Whether the named parameters are too many to run together, and functions share no beginning."""
+def alone_from(network: nn.Module, names: list[str]) -> float:
+    """From how many rows on functions that differ in the named parameters are faster one by one.
+
+    From any number where the parameters are many; never where functions share a beginning, and should run together.
+    """
     parameters = dict(network.named_parameters())
     if not from_the_start(network, names):
-        return False
+        return math.inf
     size = sum(parameters[name].numel() for name in names if name in parameters)
     convolutions = [
         name
@@ -65,7 +70,8 @@ def many(network: nn.Module, names: list[str]) -> bool:
         if isinstance(module, nn.modules.conv._ConvNd) and f"{name}.weight" in names
     ]
     device = next(iter(parameters.values())).device.type
-    return len(convolutions) > FEW or size > TOGETHER.get(device, TOGETHER["cuda"])
+    many = len(convolutions) > FEW or size > TOGETHER.get(device, TOGETHER["cuda"])
+    return 0 if many else ROWS[not convolutions] if device == "cpu" else math.inf
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

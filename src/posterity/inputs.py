@@ -6,7 +6,7 @@ through as it is.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,13 +35,29 @@ def _with_ties(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, T
     A module that the network holds under several names is named once: torch's own way swaps its weights twice, and puts
     the first swap in their place afterwards.
     """
-    names: dict[Tensor, list[str]] = {}
+    also = {place.name: every for every in places(network) for place in every}
+    return {
+        name: value for key, value in weights.items() for name in [place.name for place in also.get(key, ())] or [key]
+    }
+
+
+class Place(NamedTuple):
+    """Where a module holds a parameter or a buffer: its name in the network, and the module's dict with its key."""
+
+    name: str
+    held: dict[str, Any]
+    key: str
+
+
+def places(network: nn.Module) -> list[list[Place]]:
+    """All places of each parameter and buffer of a network: several where it is tied."""
+    found: dict[Tensor, list[Place]] = {}
     for at, module in network.named_modules():
-        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
-            if tensor is not None:
-                names.setdefault(tensor, []).append(f"{at}.{key}" if at else key)
-    also = {name: every for every in names.values() for name in every}
-    return {other: value for name, value in weights.items() for other in also.get(name, [name])}
+        for held in (module._parameters, module._buffers):
+            for key, tensor in held.items():
+                if tensor is not None:
+                    found.setdefault(tensor, []).append(Place(f"{at}.{key}" if at else key, held, key))
+    return list(found.values())
 
 
 def output(result: Any, name: str | int | None = None) -> Tensor:

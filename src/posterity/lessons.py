@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from posterity import inputs, loading
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Functions, Posterior
+from posterity.posterior import Posterior
 from posterity.prediction import CategoricalPrediction
 from posterity.running import Bar
 

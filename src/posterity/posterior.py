@@ -4,30 +4,18 @@ A method answers three questions: what to minimise (`loss`), how far it is from 
 functions (`draw`). All that follows training (prediction, evaluation, plots, export) is written on `draw` alone.
 """
 
-import contextlib
 import math
 import operator
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from posterity import folding, inputs
-from posterity.compiling import Compiled
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.memory import Memory
-from posterity.nodes import Site
-from posterity.rows import encoders
-from posterity.sites import ONE_AT_A_TIME, Sites
-from posterity.state import clean, duplicate, forget, unchanged
-
-#: So many functions are worth a word when they run one by one.
-MANY = 32
-#: Rows that drawn weights meet at least, at a time.
-FEWEST = 64
+from posterity.state import unchanged
 
 
 class Entry(NamedTuple):
@@ -91,6 +79,11 @@ class Posterior(nn.Module):
         self.likelihood: Likelihood = Categorical()
         self.preprocessing: Any = None
 
+    @property
+    def turn(self) -> int | None:
+        """How many functions `predict` holds at a time, where `draw` in turns gives those of one `draw`; else None."""
+        return None
+
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow."""
         raise NotImplementedError
@@ -99,11 +92,11 @@ class Posterior(nn.Module):
         """How far the posterior is from the prior, in nats, for the whole network: a 0-d tensor."""
         raise NotImplementedError
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> "Functions":
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
         """n functions, each fixed until drawn again."""
         raise NotImplementedError
 
-    def mean(self) -> "Functions":
+    def mean(self) -> Functions:
         """One undisturbed function, where the method has one: `len(mean()) == 1`."""
         raise Error(f"{type(self).__name__} has no mean function: draw functions and average what they say.")
 
@@ -159,226 +152,6 @@ class Posterior(nn.Module):
         return -self.models * log_prob.mean() + beta * penalty / size
 
 
-class Functions(nn.Module):
-    """n drawn functions, in evaluation mode: `functions(x)` is `[n, batch, ...]`.
-
-    They own their perturbations, mode and hooks, and share the storage of the network's weights: draw again after
-    more training. All draws run at once, vectorised over the perturbations only, or one by one where that cannot be;
-    either way what comes before the first perturbed layer is computed once.
-
-    Args:
-        network: the network that is perturbed.
-        n: how many functions.
-        names: the layers that carry node noise, `kinds` where they carry it, and `direct` those that the network uses
-            without calling them, where that is known (see `Sites`).
-        noise: their noise, `[n, size]`.
-        weights: parameters and buffers that differ between functions, each `[n, *shape]`, by name.
-        output: which part of the network's result is the answer.
-    """
-
-    noise: Tensor | None
-    #: Whether nothing but `sites` and `weights` tells one function from another.
-    remembers = True
-
-    def __init__(
-        self,
-        network: nn.Module,
-        n: int,
-        *,
-        names: list[str] | None = None,
-        kinds: tuple[str, ...] = ("input",),
-        direct: list[str] | None = None,
-        noise: Tensor | None = None,
-        weights: dict[str, Tensor] | None = None,
-        output: str | int | None = None,
-    ) -> None:
-        super().__init__()
-        self.network = _twin(network)
-        if noise is not None or weights:
-            _keep_apart(self.network)
-        self.count = n
-        self.output = output
-        self.sites = Sites(self.network, kinds, names or [], direct)
-        self.register_buffer("noise", None if noise is None else noise.detach())
-        self.keys = list(weights or {})
-        for index, value in enumerate((weights or {}).values()):
-            self.register_buffer(f"weight{index}", value.detach())
-        self.rows_at_once: int | None = None
-        self.fold_from: float | None = None
-        self.many: bool | None = None
-        self.compiled: Compiled | None = None
-        self.loops = False
-        forget(self.network)
-        for module in self.modules():  # a module's own train() may write into weights, which are shared
-            module.training = False
-
-    def __len__(self) -> int:
-        return self.count
-
-    def forward(self, x: Any) -> Tensor:
-        """The outputs of all functions, `[n, batch, ...]`."""
-        return _cat([_cat(list(self.stream(part))) for part in self.parts(x)], axis=1)
-
-    def parts(self, x: Any) -> Iterator[Any]:
-        """x in parts of as many rows as all functions can take together."""
-        rows = inputs.rows(x)
-        if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
-            yield x
-            return
-        self._prepare(x)
-        at_once = self._at_once(x)
-        step = max(1, at_once // (1 if self._apart(x) else self.count))
-        if folding.from_the_start(self.network, self.keys):  # weights are read again for every part of the rows
-            step = max(step, min(at_once, FEWEST))
-        for start in range(0, rows, step):
-            yield inputs.between(x, start, start + step)
-
-    def stream(self, x: Any) -> Iterator[Tensor]:
-        """The same outputs, some functions at a time: `[some, batch, ...]`, so that memory does not grow with n."""
-        if not self.perturbed:
-            once = self._one({}, None, x)
-            yield once.unsqueeze(0).expand(self.count, *once.shape)
-            return
-        weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
-        apart = False
-        if not torch.compiler.is_compiling():
-            self._prepare(x)
-            apart = self._apart(x)
-        start = 0
-        while start < self.count:
-            step = self.count if torch.compiler.is_compiling() else 1 if apart else self._step(x)
-            part = slice(start, start + step)
-            noise = None if self.noise is None else self.noise[part]
-            try:
-                some = {key: value[part] for key, value in weights.items()}
-                yield self._halved(some, noise, x) if apart else self._call(self._some, some, noise, x)
-            except torch.OutOfMemoryError:
-                if step <= 1:
-                    raise
-                torch.cuda.empty_cache()
-                self.rows_at_once = max(1, self._at_once(x) // 2)
-                continue
-            start += step
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the functions at their next call, part by part: worth it for thousands of rows, or many calls."""
-        self.compiled = Compiled(*args, **kwargs)
-
-    @property
-    def perturbed(self) -> bool:
-        """Whether the functions differ at all."""
-        return self.noise is not None or bool(self.keys)
-
-    def _prepare(self, x: Any) -> None:
-        """Find what must be known of the network before it runs, and cannot be found while it is vectorised."""
-        self.sites.find_direct(self.network, x)
-
-    def _apart(self, x: Any) -> bool:
-        """Whether functions are faster one by one, each on many rows; noise then goes to the weights."""
-        if self.noise is None or not self.sites.names or self.count == 1:
-            if self.many is None:
-                self.many = self.count > 1 and self.noise is None and folding.many(self.network, self.keys)
-            return self.many
-        if self.fold_from is None:
-            self.fold_from = folding.worth_from(self.network, self.sites, x, self.noise[0])
-        if torch.is_autocast_enabled(self.noise.device.type):  # which vmap leaves out
-            return math.isfinite(self.fold_from)
-        single = any(site.single for site in self.sites)  # computed once for all that run together
-        return not single and min(inputs.rows(x) or 0, self._at_once(x)) >= self.fold_from
-
-    def _call(self, run: Callable[..., Tensor], *args: Any) -> Tensor:
-        return run(*args) if self.compiled is None else self.compiled(run, *args)
-
-    def _halved(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        """One function on many rows, or on half of them and then the others where memory is short."""
-        try:
-            return self._call(self._alone, weights, noise, x)
-        except torch.OutOfMemoryError:
-            if (inputs.rows(x) or 1) < 2:
-                raise
-        torch.cuda.empty_cache()
-        rows, half = inputs.rows(x) or 0, (inputs.rows(x) or 0) // 2
-        halves = inputs.between(x, 0, half), inputs.between(x, half, rows)
-        return torch.cat([self._halved(weights, noise, part) for part in halves], 1)
-
-    def _alone(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        """One function, `[1, batch, ...]`, its noise on the weights."""
-        if noise is None:
-            return self._with({key: value[0] for key, value in weights.items()}, x).unsqueeze(0)
-        with _lock():  # no other thread has put weights in the place of the network's own
-            products = self.sites.products(self.network, noise[0])
-        return self._with(products, x, ties=False).unsqueeze(0)
-
-    def _step(self, x: Any) -> int:
-        rows = inputs.rows(x) or max((len(tensor) for tensor in inputs.tensors(x)), default=1)
-        return min(self.count, max(1, self._at_once(x) // max(rows, 1)))
-
-    def _at_once(self, x: Any) -> int:
-        """How many rows × functions run together: what fits a processor's cache, or a fair part of a GPU."""
-        if self.rows_at_once is None:
-            found = inputs.tensors(x)
-            per_row = max((tensor.numel() // max(1, len(tensor)) for tensor in found), default=1)
-            budget, most = (32_000_000, 16_384) if found and found[0].is_cuda else (800_000, 4_096)
-            return max(16, min(most, budget // max(1, per_row)))
-        return self.rows_at_once
-
-    def _some(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        if self.loops or self._must_loop():
-            return self._each(weights, noise, x)
-        axes = (dict.fromkeys(weights, 0), None if noise is None else 0, None)
-        try:
-            return torch.func.vmap(self._one, in_dims=axes, randomness="different")(weights, noise, x)  # type: ignore[no-any-return]
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # control flow on values, writes in place, ...: known only when it is tried
-            if torch.compiler.is_compiling():
-                raise
-            done = self._each(weights, noise, x)
-            self.loops = True
-            if len(done) >= MANY:
-                why = str(error).strip().partition("\n")[0]
-                warnings.warn(f"{len(done)} functions run one by one: they cannot run together ({why})", stacklevel=2)
-            return done
-
-    def _each(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        """The functions one by one."""
-        n = len(noise) if noise is not None else len(next(iter(weights.values())))
-        parts = [({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i]) for i in range(n)]
-        memory = Memory(self.network, [*self.sites.names, *self.keys]) if self.remembers and n > 1 else None
-        if memory is None or not memory.certain or torch.compiler.is_compiling() or self.network.training:
-            return torch.stack([self._one(*part, x) for part in parts])
-        outputs = []
-        with ONE_AT_A_TIME, memory.recalling():
-            for part in parts:
-                memory.again()
-                outputs.append(self._one(*part, x))
-        return torch.stack(outputs)
-
-    def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        if noise is not None:
-            return inputs.output(self.sites.run(self.network, x, noise), self.output)
-        return self._with(weights, x)
-
-    def _with(self, weights: dict[str, Tensor], x: Any, ties: bool = True) -> Tensor:
-        with _lock(), clean(self.network):
-            return inputs.output(inputs.call(self.network, x, weights, ties), self.output)
-
-    def _must_loop(self) -> bool:
-        """Recurrent layers have no rule for vmap; nor has a BatchNorm that computes statistics, or mixes precisions."""
-        mixed = torch.is_autocast_enabled("cpu")
-        uncertain = {*self.sites.names, *(key.rpartition(".")[0] for key in self.keys)}
-        return any(
-            (isinstance(module, nn.RNNBase) and name in uncertain)
-            or isinstance(module, nn.RNNCellBase)
-            or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
-            for name, module in self.network.named_modules()
-        )
-
-
-def _lock() -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME
-
-
 def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None:
     """What a vectorised call of a network gives; None where torch cannot vectorise it.
 
@@ -395,44 +168,6 @@ def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None
     except Exception:
         torch.set_rng_state(state)
         return None
-
-
-def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
-
-
-def _twin(network: nn.Module) -> nn.Module:
-    """A copy of a network's modules that shares the storage of its parameters and carries none of our hooks.
-
-    The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
-    """
-    twin = duplicate(network, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()})
-    for encoder in encoders(twin):
-        encoder.use_nested_tensor = False
-    for module in twin.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
-                del hooks[key]
-        module._forward_pre_hooks_with_kwargs = type(module._forward_pre_hooks_with_kwargs)(
-            (key, value)
-            for key, value in module._forward_pre_hooks_with_kwargs.items()
-            if key in module._forward_pre_hooks
-        )
-    return twin
-
-
-def _keep_apart(network: nn.Module) -> None:
-    """Let torch's attention take its plain path: the fast one calls no layer and has no rule for vmap."""
-    for module in network.modules():
-        if isinstance(module, nn.MultiheadAttention):
-            module.register_forward_pre_hook(_other_key, with_kwargs=True)
-
-
-def _other_key(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-    """Query and key as two tensors: torch looks whether they are one."""
-    if len(args) > 1:
-        return (args[0], args[1].view_as(args[1]), *args[2:]), kwargs
-    return args, {**kwargs, "key": kwargs["key"].view_as(kwargs["key"])}
 
 
 def count(value: int, name: str, least: int = 1) -> int:

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
 
 from posterity import inputs, loading
 from posterity.adaptive import Rounds
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Functions, Posterior, count
+from posterity.posterior import Posterior, count
 
 
 class Prediction:
@@ -60,6 +62,10 @@ class Prediction:
         moved.__dict__.update({k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()})
         return moved
 
+    def mixed(self, other: Any, share: float) -> "Prediction":
+        """With a prediction of the same rows from other draws: `share` of all draws are those of this one."""
+        raise NotImplementedError
+
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "Prediction":
         """From the outputs `[some draws, batch, ...]` of the same rows, taken part by part."""
@@ -88,6 +94,14 @@ class CategoricalPrediction(Prediction):
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed classes."""
         return Categorical(ignore=self.ignore).log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
+
+    def mixed(self, other: "CategoricalPrediction", share: float) -> "CategoricalPrediction":
+        """With a prediction of the same rows from other draws."""
+        log_probs = torch.logaddexp(self.log_probs + math.log(share), other.log_probs + math.log1p(-share))
+        aleatoric = torch.lerp(other.aleatoric, self.aleatoric, share)
+        both = copy.copy(self)
+        vars(both).update(vars(CategoricalPrediction(log_probs, aleatoric, self.ignore)))
+        return both
 
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "CategoricalPrediction":
@@ -127,6 +141,12 @@ class BernoulliPrediction(Prediction):
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed labels."""
         return Bernoulli().log_prob(self.logits.unsqueeze(0), y).squeeze(0)
+
+    def mixed(self, other: "BernoulliPrediction", share: float) -> "BernoulliPrediction":
+        """With a prediction of the same rows from other draws."""
+        mine, yours = (F.logsigmoid(torch.stack([p.logits, -p.logits])) for p in (self, other))
+        yes, no = torch.logaddexp(mine + math.log(share), yours + math.log1p(-share))
+        return BernoulliPrediction(yes.exp(), torch.lerp(other.aleatoric, self.aleatoric, share), yes - no)
 
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "BernoulliPrediction":
@@ -214,6 +234,10 @@ class GaussianPrediction(Prediction):
             raise Error(f"y has shape {tuple(y.shape)}, the prediction {tuple(shape)}: they must be the same.")
         return y.reshape(shape).to(self.means)
 
+    def mixed(self, other: "GaussianPrediction", share: float) -> "GaussianPrediction":
+        """With a prediction of the same rows from other draws, all of which weigh the same."""
+        return GaussianPrediction(torch.cat([self.means, other.means]), torch.cat([self.variances, other.variances]))
+
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "GaussianPrediction":
         """Keeps every draw: quantiles and scores are those of the mixture."""
@@ -291,17 +315,30 @@ def predict(
             fast: for tens of thousands of rows. To use the same functions again and again, call `functions.compile()`
             on drawn ones.
     """
-    like = next(posterior.parameters(), torch.zeros(()))
-    make = kind(posterior.likelihood)
     if samples == "auto":
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
-        functions: Any = Rounds(posterior, tolerance, generator)
-    else:
-        functions = _draw(posterior, posterior.draws if samples is None else samples, generator, pairs)
-        if compile:
-            functions.compile()
+        return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size)
+    prediction, drawn = None, 0
+    once = compile or isinstance(data, (Dataset, DataLoader))  # which may give other rows another time
+    for n in _turns(posterior, posterior.draws if samples is None else samples, once):
+        part = _of_rows(posterior, _draw(posterior, n, generator, pairs, compile), data, batch_size)
+        prediction = part if prediction is None else prediction.mixed(part, drawn / (drawn + n))
+        drawn += n
+    return prediction
+
+
+def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
+    """How many functions to draw and to hold, turn by turn."""
+    samples = count(samples, "samples")
+    turn = samples if once or posterior.turn is None else posterior.turn
+    return [min(turn, samples - start) for start in range(0, samples, turn)]
+
+
+def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | None) -> Any:
+    """What functions, or rounds of them, say of the data."""
+    like, make = next(posterior.parameters(), torch.zeros(())), kind(posterior.likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
     for x in loading.input_batches(data, batch_size or (8192 if like.is_cuda else 1024), like.device):
@@ -315,14 +352,15 @@ def predict(
     if not parts:
         raise Error("There is nothing to predict: the data have no rows.")
     prediction = make.join(parts)
-    if samples == "auto":
+    if isinstance(functions, Rounds):
         prediction.samples = torch.cat([part.samples for part in parts])
     return prediction
 
 
-def _draw(posterior: Any, samples: Any, generator: torch.Generator | None, pairs: bool) -> Functions:
-    if not pairs:
-        return posterior.draw(count(samples, "samples"), generator)  # type: ignore[no-any-return]
-    if "pairs" not in inspect.signature(posterior.draw).parameters:
+def _draw(posterior: Any, n: int, generator: torch.Generator | None, pairs: bool, compile: bool) -> Functions:
+    if pairs and "pairs" not in inspect.signature(posterior.draw).parameters:
         raise Error(f"{type(posterior).__name__} has no noise to draw in pairs: leave pairs out.")
-    return posterior.draw(count(samples, "samples"), generator, pairs=True)  # type: ignore[no-any-return]
+    functions: Functions = posterior.draw(n, generator, **({"pairs": True} if pairs else {}))
+    if compile:
+        functions.compile()
+    return functions

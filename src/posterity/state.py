@@ -6,7 +6,8 @@ evaluation mode, values that they computed from their parameters.
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,14 +26,14 @@ class Snapshot:
         self.kept: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
         for module in network.modules():
             own = vars(module)
-            values = {key: value for key, value in own.items() if key not in _INTERNAL}
+            values = {key: own[key] for key in own.keys() - _INTERNAL}
             copies = {key: copy.copy(value) for key, value in values.items() if isinstance(value, _CONTAINERS)}
             self.kept.append((own, values, copies))
 
     def restore(self, everything: bool = False) -> None:
         """Make them what they were: all, or what holds tensors now, so that counts and flags stay."""
         for own, values, copies in self.kept:
-            for key in [key for key in own if key not in _INTERNAL]:
+            for key in own.keys() - _INTERNAL:
                 if own[key] is not values.get(key) and (everything or _tensors(own[key])):
                     del own[key]
             for key, value in values.items():
@@ -72,10 +73,43 @@ def untouched(network: nn.Module, x: Any) -> Iterator[None]:
                     buffer.copy_(kept[name])
 
 
+class Swaps:
+    """A network under other parameters and buffers, one set after the other: their places are found once.
+
+    It is what `inputs.call` does with weights, within `clean`, for a network that nobody changes between the sets.
+
+    Args:
+        network: whose parameters and buffers are replaced.
+        ties: whether a tensor is replaced under all names that it has.
+    """
+
+    def __init__(self, network: nn.Module, ties: bool = True) -> None:
+        self.places = {place.name: every if ties else [place] for every in inputs.places(network) for place in every}
+        self.snapshot = None if network.training else Snapshot(network)
+
+    @contextlib.contextmanager
+    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """The network has these in here."""
+        chosen = [(place.held, place.key, value) for name, value in weights.items() for place in self.places[name]]
+        before = [held[key] for held, key, _ in chosen]
+        try:
+            for held, key, value in chosen:
+                held[key] = value
+            yield
+        finally:
+            for (held, key, _), own in zip(chosen, before, strict=True):
+                held[key] = own
+            if self.snapshot is not None:
+                self.snapshot.restore()
+
+
 def duplicate(network: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy of a network; what a forward pass left behind is copied without its graph, which could not be."""
     memo = {} if memo is None else memo
     for module in network.modules():
+        for value in vars(module).values():  # most are dicts of hooks without any, which are slow to copy
+            if type(value) is OrderedDict and not value:
+                memo[id(value)] = OrderedDict()
         for tensor in _tensors([value for key, value in vars(module).items() if key not in _INTERNAL]):
             if _has_graph(tensor):
                 memo[id(tensor)] = tensor.data

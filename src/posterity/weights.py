@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.layers import Selector, features, select_parameters
-from posterity.posterior import Description, Entry, Functions, Posterior, count
+from posterity.posterior import Description, Entry, Posterior, count
 from posterity.rows import encoders
 from posterity.state import clean, duplicate, forget
 

@@ -19,7 +19,8 @@ from posterity.deployment import files, raw
 from posterity.deployment.answers import Answers, named
 from posterity.deployment.tracing import traced
 from posterity.errors import Error
-from posterity.posterior import Functions, Posterior, as_generator, count, flag, positive
+from posterity.functions import Functions
+from posterity.posterior import Posterior, as_generator, count, flag, positive
 
 __all__ = ["Exported", "export"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
-from posterity.posterior import Functions
 from posterity.prediction import GaussianPrediction, kind
 
 PARTS = ("total", "aleatoric", "epistemic")

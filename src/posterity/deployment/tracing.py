@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from posterity import inputs
 from posterity.deployment.answers import Answers
 from posterity.errors import Error
-from posterity.posterior import Functions
+from posterity.functions import Functions
 
 
 def traced(answers: Answers, x: Any, unroll: bool = False) -> torch.export.ExportedProgram:

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from posterity.diagnostics.outputs import outputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Functions, Posterior
+from posterity.posterior import Posterior
 
 
 def effective_number(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from posterity import inputs, loading
 from posterity.errors import Error
-from posterity.posterior import Functions
+from posterity.functions import Functions
 
 
 @torch.no_grad()

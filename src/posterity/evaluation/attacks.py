@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from posterity import inputs, loading
 from posterity.errors import Error
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
-from posterity.posterior import Functions, Posterior, count, flag, one_of, positive
+from posterity.functions import Functions
+from posterity.posterior import Posterior, count, flag, one_of, positive
 from posterity.prediction import GaussianPrediction, kind, predict
 
 Bounds = tuple[Channels, Channels]

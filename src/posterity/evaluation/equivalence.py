@@ -11,8 +11,8 @@ from torch import Tensor
 from posterity import inputs
 from posterity.errors import Error
 from posterity.evaluation.scaling import calibrated_nll
+from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
-from posterity.posterior import Functions
 from posterity.prediction import kind
 
 

@@ -17,14 +17,17 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
-from posterity.posterior import Description, Functions, count, flag, inverse_softplus, one_of, randn
+from posterity.posterior import Description, count, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
+#: Weights that a prediction holds at a time, or those of 16 functions where that is more.
+HELD = 1_000_000
 
 
 class BayesByBackprop(WeightPosterior):
@@ -108,6 +111,11 @@ class BayesByBackprop(WeightPosterior):
     def stds(self) -> Tensor:
         """σ = softplus(ρ), `[weights]`."""
         return F.softplus(self.spreads)
+
+    @property
+    def turn(self) -> int | None:
+        """As many functions as `HELD` weights make: a multiple of 16, as torch draws 16 numbers together on a CPU."""
+        return 16 * max(1, HELD // (16 * self.weights.size)) if self.means.device.type == "cpu" else None
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.added import add, call, reasons_against, switched_on
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, walk
 from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of, seeded
-from posterity.posterior import Description, Entry, Functions, Posterior, as_generator, count, positive
+from posterity.posterior import Description, Entry, Posterior, as_generator, count, positive
 from posterity.state import clean
 
 

@@ -10,21 +10,11 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.errors import Error
 from posterity.folding import TOGETHER
+from posterity.functions import Functions
 from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
 from posterity.methods.dropout import seeded
-from posterity.posterior import (
-    Description,
-    Entry,
-    Functions,
-    Posterior,
-    as_generator,
-    attempt,
-    count,
-    positive,
-    randn,
-    randperm,
-)
+from posterity.posterior import Description, Entry, Posterior, as_generator, attempt, count, positive, randn, randperm
 from posterity.state import clean, duplicate, forget
 from posterity.weights import Weights
 

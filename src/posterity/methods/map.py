@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
-from posterity.posterior import Description, Entry, Functions, Posterior, count
+from posterity.functions import Functions
+from posterity.posterior import Description, Entry, Posterior, count
 
 
 class MAP(Posterior):

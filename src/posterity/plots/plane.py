@@ -10,9 +10,10 @@ from torch import Tensor
 
 from posterity import inputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian
 from posterity.methods.ibnn import IBNN
-from posterity.posterior import Functions, count, positive
+from posterity.posterior import count, positive
 
 FUNCTIONS_AT_ONCE, ROWS_AT_ONCE = 64, 256
 
