@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from posterity import shares
 from posterity.errors import Error
 
 
@@ -31,11 +32,14 @@ class CropFlip:
         if x.dim() != 4:
             raise Error(f"CropFlip takes images [batch, channels, height, width]; got {tuple(x.shape)}.")
         n, channels, height, width = x.shape
-        down, right = torch.randint(-self.pixels, self.pixels + 1, (2, n, 1), device=x.device)
+        every = shares.whole(n)
+        moves = torch.randint(-self.pixels, self.pixels + 1, (2, every, 1), device=x.device)
+        down, right = (shares.mine(move) for move in moves)
         rows = down + torch.arange(height, device=x.device)
         columns = right + torch.arange(width, device=x.device)
         if self.flip:
-            columns = torch.where(torch.rand((n, 1), device=x.device) < 0.5, columns.flip(1), columns)
+            turned = shares.mine(torch.rand((every, 1), device=x.device)) < 0.5
+            columns = torch.where(turned, columns.flip(1), columns)
         inside = _within(rows, height).unsqueeze(2) & _within(columns, width).unsqueeze(1)
         at = rows.clamp(0, height - 1).unsqueeze(2) * width + columns.clamp(0, width - 1).unsqueeze(1)
         moved = x.flatten(2).gather(2, at.view(n, 1, -1).expand(n, channels, -1)).view_as(x)

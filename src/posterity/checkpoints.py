@@ -15,6 +15,11 @@ from posterity.errors import Error
 
 NAME = "checkpoint.safetensors"
 FORMAT = 1
+#: What an optimiser keeps of a parameter.
+KEPT: dict[type[torch.optim.Optimizer], set[str]] = {
+    torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
+    torch.optim.SGD: {"momentum_buffer"},
+}
 
 
 class State(NamedTuple):
@@ -69,20 +74,56 @@ def read(folder: str | Path) -> State | None:
     path = Path(folder) / NAME
     if not path.exists():
         return None
+    if not path.is_file():
+        raise Error(f"The checkpoint {path} is no file.")
     try:
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {})["posterity"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         if head["format"] != FORMAT:
             raise Error(f"The checkpoint {path} has format {head['format']}; this version reads {FORMAT}.")
+        _check(head, tensors)
         parts = {
             part: {k.removeprefix(f"{part}/"): v for k, v in tensors.items() if k.startswith(f"{part}/")}
             for part in ("extra", "posterior", "optimizer", "best")
         }
         best = None if head["best"] is None else {**head["best"], "state": parts["best"]}
         return State(head["settings"], head["progress"], parts["extra"], parts["posterior"], parts["optimizer"], best)
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, OSError) as error:
-        raise Error(f"The checkpoint {path} is damaged ({error}): remove it to start anew.") from error
+    except Error:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+        raise Error(f"The checkpoint {path} is damaged ({str(error)[:200]}): remove it to start anew.") from error
+
+
+def _check(head: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Raise a ValueError where a head is not of the form that `write` gives it, or a parameter is no number."""
+    progress, best = head["progress"], head["best"]
+    if not isinstance(head["settings"], dict) or not _whole(head["settings"].get("seed"), 2**63):
+        raise ValueError("it has no settings")
+    records = progress["history"]
+    if not isinstance(records, list) or not all(isinstance(r, dict) and all(map(_number, r.values())) for r in records):
+        raise ValueError("its history is no list of numbers by name")
+    for name in ("count", "since"):
+        if not _whole(progress[name]):
+            raise ValueError(f"{name} is no number of steps")
+    if not _number(progress["last_loss"]) or not _number(progress["penalty"]):
+        raise ValueError("its loss is no number")
+    if best is not None and not (_whole(best["epoch"]) and _number(best["validation"])):
+        raise ValueError("its best epoch has no number")
+    shapes = [{k[len(p) :]: v.shape for k, v in tensors.items() if k.startswith(p)} for p in ("posterior/", "best/")]
+    if best is not None and shapes[0] != shapes[1]:
+        raise ValueError("its best parameters are others than those of now")
+    for key, value in tensors.items():
+        if value.is_complex() or (value.is_floating_point() and bool(value.isnan().any())):
+            raise ValueError(f"{key} holds what is no number")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**53)
+
+
+def _whole(value: Any, most: int = 2**53) -> bool:
+    return isinstance(value, int) and 0 <= value < most
 
 
 class Saver:
@@ -95,10 +136,15 @@ class Saver:
             for stale in self.folder.glob(f"{NAME}.*.part"):
                 stale.unlink(missing_ok=True)
 
-    def maybe(self, state: Callable[[], State], force: bool = False) -> None:
-        """Write `state()` if it is time to, or in any case."""
-        if self.folder is not None and (force or time.monotonic() - self.last >= self.every):
-            write(self.folder, state())
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return self.folder is not None and time.monotonic() - self.last >= self.every
+
+    def write(self, state: State) -> None:
+        """Write a state, where there is a folder."""
+        if self.folder is not None:
+            write(self.folder, state)
             self.last = time.monotonic()
 
 
@@ -112,10 +158,27 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return flat
 
 
-def unflatten_optimizer(optimizer: torch.optim.Optimizer, flat: dict[str, Tensor]) -> None:
-    """Put the tensors of `flatten_optimizer` back."""
+def unflatten_optimizer(
+    optimizer: torch.optim.Optimizer,
+    flat: dict[str, Tensor],
+    scatter: Callable[[Tensor, Tensor], Tensor] = lambda value, _: value,
+) -> None:
+    """Put the tensors of `flatten_optimizer` back; `scatter(value, parameter)` makes the part of one that is here.
+
+    Tensors that this optimiser would not keep are a ValueError.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in flat.items():
         index, _, name = key.partition("/")
-        state.setdefault(int(index), {})[name] = value
+        if not index.isdigit() or int(index) >= len(parameters):
+            raise ValueError(f"there is no parameter {index[:20]} to optimise")
+        parameter = parameters[int(index)]
+        own = value if name == "step" else scatter(value, parameter)
+        if own.shape != (() if name == "step" else parameter.shape) or (name == "step" and not 0 <= float(value)):
+            raise ValueError(f"{key[:50]} of the optimiser does not fit its parameter")
+        state.setdefault(int(index), {})[name] = own
+    wanted = KEPT.get(type(optimizer))
+    if wanted is not None and any(entry.keys() != wanted for entry in state.values()):
+        raise ValueError(f"the optimiser's state is not that of {type(optimizer).__name__}")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -7,18 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, TensorDataset
 
-from posterity import inputs
+from posterity import inputs, shares
 from posterity.errors import Error
+from posterity.shares import Share
 
 
 class Batch(NamedTuple):
-    """Inputs, answers and, where the data carry them, weights of the rows."""
+    """Inputs, answers and, where the data carry them, weights of the rows; and which rows these are, if not all."""
 
     x: Any
     y: Any = None
     weight: Tensor | None = None
+    share: Share | None = None
 
 
 class Batches:
@@ -29,6 +31,7 @@ class Batches:
         batch_size: rows in a batch; a DataLoader has its own.
         shuffle: a new order every epoch.
         device: where the batches go.
+        rank, processes: of several processes that share each batch, the number of this one, and how many there are.
     """
 
     def __init__(
@@ -37,8 +40,11 @@ class Batches:
         batch_size: int | None = None,
         shuffle: bool = False,
         device: torch.device | None = None,
+        rank: int = 0,
+        processes: int = 1,
     ) -> None:
-        self.device, self.shuffle = device, shuffle
+        self.device, self.shuffle, self.rank, self.processes = device, shuffle, rank, processes
+        self.cut = False
         self.memory: Batch | None = None
         self.loader: DataLoader[Any] | None = None
         self.size: int | None = None
@@ -60,6 +66,9 @@ class Batches:
         else:
             kind = type(data).__name__
             raise Error(f"Data must be a pair (x, y) of tensors or arrays, a Dataset or a DataLoader; got {kind}.")
+
+        if self.loader is not None and processes > 1:
+            self._cut()
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -92,7 +101,7 @@ class Batches:
             if item is None:
                 return
             if index >= skip:
-                yield _to_device(_as_batch(item), self.device)
+                yield _to_device(self._part(_as_batch(item), index), self.device)
 
     def _from_memory(self, memory: Batch, seed: int, skip: int) -> Iterator[Batch]:
         rows, starts = self.rows, self._starts()
@@ -100,16 +109,66 @@ class Batches:
         if order is not None and self.device is not None:
             order = order.to(self.device)  # at once, not batch by batch
         for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
+            share = self._share(stop - start)
+            if share is not None:
+                start, stop = start + share.start, start + share.stop
             if order is None:
-                yield Batch(*(None if part is None else inputs.between(part, start, stop) for part in memory))
+                parts = [None if part is None else inputs.between(part, start, stop) for part in memory[:3]]
             else:
                 chosen = order[start:stop]
-                yield Batch(*(None if part is None else inputs.take(part, chosen) for part in memory))
+                parts = [None if part is None else inputs.take(part, chosen) for part in memory[:3]]
+            yield Batch(parts[0], parts[1], parts[2], share)
+
+    def _share(self, rows: int) -> Share | None:
+        return shares.of(self.rank, self.processes, rows) if self.processes > 1 else None
+
+    def _cut(self) -> None:
+        """Where a loader's batches can be foreseen, load the rows of this process alone."""
+        loader: Any = self.loader
+        batches: Any = loader.batch_sampler
+        if type(batches) is not BatchSampler or _length(batches.sampler) is None:
+            return
+        names = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator"
+        names += " prefetch_factor persistent_workers"
+        options = {name: getattr(loader, name) for name in names.split()}
+        self.cut, self.rows, self.batch_size = True, _length(batches.sampler) or 0, batches.batch_size
+        self.loader = DataLoader(loader.dataset, batch_sampler=_Cut(batches, self.rank, self.processes), **options)
+
+    def _part(self, batch: Batch, index: int) -> Batch:
+        """The rows of this process, with their share of the batch that comes at this place."""
+        if self.processes == 1:
+            return batch
+        if self.cut:
+            return batch._replace(share=self._share(min(self.batch_size, self.rows - index * self.batch_size)))
+        share = self._share(inputs.rows(batch.x) or 1)
+        assert share is not None
+        x, y, weight = (None if p is None else inputs.between(p, share.start, share.stop) for p in batch[:3])
+        return Batch(x, y, weight, share)
 
     def _starts(self) -> list[int]:
         """Where batches start; a last batch of one row joins the one before it (batch statistics need two)."""
         starts = list(range(0, self.rows, self.batch_size))
         return starts[:-1] if len(starts) > 1 and self.rows - starts[-1] == 1 else starts
+
+
+class _Cut:
+    """The batches of a sampler, each cut to the rows of one process."""
+
+    def __init__(self, batches: BatchSampler, rank: int, processes: int) -> None:
+        self.batches, self.rank, self.processes = batches, rank, processes
+
+    @property
+    def sampler(self) -> Any:
+        """That of the batches, whose generator is seeded every epoch."""
+        return self.batches.sampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for rows in self.batches:
+            share = shares.of(self.rank, self.processes, len(rows))
+            yield rows[share.start : share.stop]
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
@@ -161,7 +220,8 @@ def _as_batch(item: Any) -> Batch:
 
 
 def _to_device(batch: Batch, device: torch.device | None) -> Batch:
-    return Batch(*(inputs.as_tensors(part, device) for part in batch))
+    x, y, weight = (inputs.as_tensors(part, device) for part in batch[:3])
+    return Batch(x, y, weight, batch.share)
 
 
 def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[Any]:

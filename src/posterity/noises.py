@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from posterity import inputs
+from posterity import inputs, shares
 from posterity.layers import is_plain
 from posterity.nodes import Site
 from posterity.posterior import randn
@@ -215,7 +215,7 @@ class _Layer(Site):
             variance = _call(layer, {key: std**2 for key, std in stds.items()}, (x**2, *args[1:]))
         there = variance > 0  # the root has no gradient at zero, and nothing is uncertain there
         std = (torch.where(there, variance, 1.0).sqrt() * there).to(result.dtype)
-        return torch.addcmul(result, std, randn(tuple(result.shape), result, self.generator))
+        return torch.addcmul(result, std, shares.randn(tuple(result.shape), result, self.generator))
 
     def _flipout(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor:
         """result + t ∘ layer(x ∘ r; σ ∘ ε)."""
@@ -227,7 +227,7 @@ class _Layer(Site):
         """±1 for every row and feature, shaped to multiply `values`."""
         shape = [len(values), *[1] * (values.dim() - 1)]
         shape[self.facts.axis] = size
-        return randn(tuple(shape), values, self.generator).sign()
+        return shares.randn(tuple(shape), values, self.generator).sign()
 
 
 def _call(layer: nn.Module, weights: dict[str, Tensor], args: tuple[Any, ...]) -> Tensor:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 import signal
 import sys
 import threading
@@ -15,13 +16,14 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from posterity import checkpoints, inputs, schedules
+from posterity import checkpoints, inputs, schedules, shares
 from posterity.errors import Error
 from posterity.graphs import Graph
 from posterity.history import History
 from posterity.loading import Batch, Batches, numpy_seed
 from posterity.posterior import Posterior
 from posterity.prediction import predict
+from posterity.processes import Dropouts, Processes
 
 #: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
 NOISE_RATE = 10.0
@@ -68,18 +70,16 @@ class Run:
         augment: Callable[[Any], Any] | None = None,
     ) -> None:
         self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
-        self.accelerator, self.beta = accelerator, beta
+        self.accelerator, self.beta, self.processes = accelerator, beta, Processes(accelerator)
         self.layout = layout(posterior, device, settings.precision)
         arrange(posterior.network, self.layout)
-        graph = graph and device.type == "cuda" and accelerator.num_processes == 1 and accelerator.scaler is None
+        graph = graph and device.type == "cuda" and self.processes.count == 1 and accelerator.scaler is None
+        self.objective: Any = self.processes.wrap(_Objective(posterior, settings.size, augment, self.layout))
         groups = _groups(posterior, settings)
         self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
         if graph:  # a graph reads the rates from the device
             groups = [group | {"lr": torch.tensor(group["lr"], device=device)} for group in groups]
         self.optimizer = _optimizer(settings.optimizer, groups, device, graph)
-        self.objective: Any = _Objective(posterior, settings.size, augment, self.layout)
-        if accelerator.num_processes > 1:
-            self.objective = accelerator.prepare(self.objective)
         self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
@@ -143,14 +143,24 @@ class Run:
 
     def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
         with self.accelerator.autocast():
-            loss: Tensor = objective(x, batch.y, batch.weight, self.beta_now)
+            loss: Tensor = objective(x, batch.y, self._weight(batch), self.beta_now, batch.share)
         self.optimizer.zero_grad(set_to_none=True)
         self.accelerator.backward(loss)
+        self.processes.reduce()
         return loss
+
+    def _weight(self, batch: Batch) -> Tensor | None:
+        """Of each row, such that the mean of all processes' losses is the loss of the whole batch."""
+        if batch.share is None:
+            return batch.weight
+        start, stop, rows, counts = batch.share
+        factor = self.processes.count * (stop - start) / rows if counts else 0.0
+        ones = torch.ones(stop - start, dtype=self.dtype, device=self.sum.device)
+        return factor * (ones if batch.weight is None else batch.weight)
 
     def _look(self, loss: Tensor) -> None:
         """Read the loss back and stop if it is not finite: on a CPU before the step that would spoil the parameters."""
-        self.last_loss = float(loss.detach())
+        self.last_loss = float(self.processes.mean(loss))
         if not math.isfinite(self.last_loss) or not math.isfinite(float(self.sum)):
             self._complain(self.last_loss)
 
@@ -167,7 +177,7 @@ class Run:
 
     def _terms(self) -> tuple[float, float]:
         """Divergence and penalty as of now."""
-        with torch.no_grad(), generators(self.sum.device):
+        with torch.no_grad(), generators(self.sum.device), self.processes.whole():
             reseed(self.settings.seed, self.sum.device)
             return float(self.posterior.divergence()), float(self.posterior.penalty())
 
@@ -182,7 +192,7 @@ class Run:
     def record(self, epoch: int, began: float) -> dict[str, float]:
         """What an epoch was like. Its likelihood is the loss less β · penalty / N, which moves from step to step."""
         steps = max(1, self.since)
-        mean = float(self.sum) / steps  # waits for the device
+        mean = float(self.processes.mean(self.sum)) / steps  # waits for the device
         seconds = time.perf_counter() - began
         if not math.isfinite(mean):
             self._complain(mean)
@@ -207,33 +217,48 @@ class Run:
     def validate(self, data: Any) -> float:
         """Mean negative log-likelihood on held-out data."""
         self.posterior.eval()
-        total, rows = 0.0, 0
+        total, rows = 0.0, 0.0
         draws = min(self.posterior.draws, 32)
         generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
-        for batch in Batches(data, 1024, device=self.sum.device).epoch(0):
-            if batch.y is None:
-                raise Error("Validation needs answers: its data give inputs alone.")
-            prediction = predict(self.posterior, batch.x, draws, generator)
-            total -= float(prediction.log_prob(batch.y).sum())
-            rows += len(prediction)
+        with self.processes.whole():
+            for batch in Batches(data, 1024, False, self.sum.device, self.processes.rank, self.processes.count).epoch(
+                0
+            ):
+                if batch.y is None:
+                    raise Error("Validation needs answers: its data give inputs alone.")
+                prediction = predict(self.posterior, batch.x, draws, generator)
+                if batch.share is None or batch.share.counts:
+                    total -= float(prediction.log_prob(batch.y).sum())
+                    rows += len(prediction)
         self.posterior.train()
+        total, rows = self.processes.total(total, rows)
         return total / rows
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all parameters and buffers."""
-        return {name: value.detach().clone() for name, value in self.posterior.state_dict().items()}
+        return {name: value.detach().clone() for name, value in self._whole_state().items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take parameters and buffers from a snapshot or a checkpoint."""
+        now = self.posterior.state_dict()
+        scatter = self.processes.scatter
+        self.posterior.load_state_dict({k: scatter(v, now[k]) if k in now else v for k, v in state.items()})
+
+    def _whole_state(self) -> dict[str, Tensor]:
+        return self.processes.gather(self.posterior.state_dict())
 
     def state(self, history: History, best: dict[str, Any] | None) -> checkpoints.State:
-        """All that is needed to go on."""
-        if not math.isfinite(float(self.sum)):
-            self._complain(float(self.sum))
+        """All that is needed to go on; every process must ask for it."""
+        total = self.processes.mean(self.sum)
+        if not math.isfinite(float(total)):
+            self._complain(float(total))
         names = ("count", "since", "last_loss", "penalty")
         return checkpoints.State(
             dataclasses.asdict(self.settings),
             {"history": list(history), **{name: getattr(self, name) for name in names}},
-            {"sum": self.sum},
-            dict(self.posterior.state_dict()),
-            checkpoints.flatten_optimizer(self.optimizer),
+            {"sum": total},
+            self._whole_state(),
+            self.processes.gather(checkpoints.flatten_optimizer(self.optimizer)),
             best,
         )
 
@@ -247,8 +272,8 @@ class Run:
                 "run, or the same settings to go on with that one."
             )
         try:
-            self.posterior.load_state_dict(found.posterior)
-            checkpoints.unflatten_optimizer(self.optimizer, found.optimizer)
+            self.load(found.posterior)
+            checkpoints.unflatten_optimizer(self.optimizer, found.optimizer, self.processes.scatter)
             self.sum.copy_(found.extra["sum"])
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
@@ -267,7 +292,15 @@ class _Objective(nn.Module):
         super().__init__()
         self.posterior, self.size, self.augment, self.layout = posterior, size, augment, layout
 
-    def forward(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
+    def forward(
+        self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor, share: shares.Share | None = None
+    ) -> Tensor:
+        if share is None:
+            return self._loss(x, y, weight, beta)
+        with shares.taking(share), Dropouts():
+            return self._loss(x, y, weight, beta)
+
+    def _loss(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
         if self.augment is not None:
             x = self.augment(x)
         if self.layout == torch.channels_last:
@@ -348,6 +381,11 @@ def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
             state.update(values)
 
 
+def team() -> tuple[int, int]:
+    """The number of this process and how many there are, as `torchrun` and `accelerate launch` tell."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
 def reseed(seed: int, device: torch.device) -> None:
     """`torch.manual_seed` for the processor and one device.
 
@@ -383,9 +421,9 @@ class Stop:
             raise KeyboardInterrupt
         self.asked = True
 
-    def now(self) -> None:
+    def now(self, asked: bool) -> None:
         """Stop here, if asked to; all is saved."""
-        if self.asked:
+        if asked:
             raise KeyboardInterrupt(
                 f"Training was stopped and saved in {self.folder}: the same call goes on from there."
             )

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from posterity.history import History
 from posterity.likelihoods import Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, count, positive
-from posterity.running import Bar, Run, Settings, Stop, accelerate, arrange, generators
+from posterity.running import LOOK_EVERY, Bar, Run, Settings, Stop, accelerate, arrange, generators, team
 
 Callback = Callable[[dict[str, float], Posterior], None]
 
@@ -97,7 +98,9 @@ def fit(
     data, validation = _split(data), _split(validation)
     if isinstance(validation, float):
         data, validation = _held_out(data, validation, seed)
-    batches = Batches(data, None if batch_size is None else count(batch_size, "batch_size"), shuffle=True, device=where)
+    rank, processes = team()
+    rows = None if batch_size is None else count(batch_size, "batch_size")
+    batches = Batches(data, rows, True, where, rank, processes)
     batches.size = batches.size if size is None else count(size, "size")
     if not batches.size:
         raise Error("The data have no length: give size=, the number of data in the training set.")
@@ -147,8 +150,21 @@ def fit(
             history, best = run.restore(found)
         start = run.count
         stack.enter_context(generators(where))
-        bar = stack.enter_context(Bar(epochs * steps, start, shown))
+        bar = stack.enter_context(Bar(epochs * steps, start, shown and run.processes.main))
         stop = stack.enter_context(Stop(checkpoint))
+
+        def save(end: bool = False) -> None:
+            """Save and stop, where it is time to or someone asks for it; all processes agree on that."""
+            if run.processes.count > 1 and not end and where.type != "cpu" and run.count % LOOK_EVERY:
+                return
+            due, asked = run.processes.any(saver.due or end, stop.asked)
+            if saver.folder is not None and (due or asked):
+                state = run.state(history, best)
+                if run.processes.main:
+                    saver.write(state)
+                saver.last = time.monotonic()
+            stop.now(asked)
+
         for epoch in range(start // steps, epochs):
             began = time.perf_counter()
             train_mode(posterior)
@@ -156,18 +172,17 @@ def fit(
                 run.step(batch)
                 bar.update(run.postfix())
                 if run.count < (epoch + 1) * steps:  # the last step is saved with the epoch's record
-                    saver.maybe(lambda: run.state(history, best), force=stop.asked)  # noqa: B023
-                    stop.now()
+                    save()
             record = run.record(epoch + 1, began)
             if validation is not None:
                 record["validation"] = run.validate(validation)
                 if best is None or not best["validation"] <= record["validation"]:
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
-            saver.maybe(lambda: run.state(history, best), force=stop.asked or epoch + 1 == epochs)  # noqa: B023
-            stop.now()
-            for callback in callbacks:
+            save(end=epoch + 1 == epochs)
+            for callback in callbacks if run.processes.main else ():
                 callback(record, posterior)
+        run.processes.end()
     if best is not None:
         posterior.load_state_dict(best["state"])
         history.best = int(best["epoch"])
@@ -210,7 +225,9 @@ class TensorBoard:
 
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if team()[1] > 1 else torch.device("cuda")
     try:
         found = torch.device(device)
     except RuntimeError as error:

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posterity import inputs, mixtures
+from posterity import inputs, mixtures, shares
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, select, walk
 from posterity.pairs import mirrored
 from posterity.posterior import (
     Description,
     Entry,
-    Functions,
     Posterior,
     as_generator,
     count,
@@ -148,7 +148,9 @@ class IBNN(Posterior):
         self.sites.find_rows(self.network, x)
         if self.samples > 1:
             x = inputs.apply(x, lambda tensor: tensor.repeat_interleave(self.samples, 0))
-        result = self.sites.run(self.network, x, self._training_noise(rows, generator))
+        result = self.sites.run(
+            self.network, x, shares.mine(self._training_noise(shares.whole(rows), generator), self.samples)
+        )
         out = inputs.output(result, self.output)
         return out.view(rows, self.samples, *out.shape[1:]).transpose(0, 1)
 

@@ -1,0 +1,143 @@
+"""The processes that train one posterior together: what they agree on, and where its parameters are."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from posterity import shares
+from posterity.masks import KINDS
+
+
+class Processes:
+    """This process and the others, one of which is the main one. Alone, everything here is what it is without.
+
+    Each holds all parameters (data parallel), or a part of them (sharded, where Accelerate was told to use FSDP), which
+    are then gathered for every step.
+
+    Args:
+        accelerator: of the run.
+    """
+
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
+        self.rank, self.count = accelerator.process_index, accelerator.num_processes
+        self.main = self.rank == 0
+        self.sharded = self.count > 1 and os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+        self.objective: Any = None
+        self.numbers: list[nn.Parameter] = []
+        self.hooks: list[tuple[nn.Module, dict[int, Any]]] = []
+
+    def wrap(self, objective: nn.Module) -> Any:
+        """The objective, such that its gradient is the mean over all processes."""
+        self.objective = objective
+        if self.count == 1:
+            return objective
+        if self.sharded:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            self.hooks = [(m, dict(m._load_state_dict_post_hooks)) for m in objective.modules()]
+            mesh = init_device_mesh(self.accelerator.device.type, (self.count,))
+            self.numbers = [p for p in objective.parameters() if p.dim() == 0]  # which cannot be cut
+            return fully_shard(objective, mesh=mesh, ignored_params=set(self.numbers))
+        device = self.accelerator.device
+        return nn.parallel.DistributedDataParallel(
+            objective, device_ids=[device] if device.type == "cuda" else None, find_unused_parameters=True
+        )
+
+    def reduce(self) -> None:
+        """After the backward pass: the mean of those gradients that are not reduced by then."""
+        for number in self.numbers:
+            if number.grad is not None:
+                number.grad.copy_(self.mean(number.grad))
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The mean over all processes."""
+        return value.detach() if self.count == 1 else self._sum(value) / self.count
+
+    def total(self, *values: float) -> list[float]:
+        """The sums over all processes."""
+        if self.count == 1:
+            return list(values)
+        return self._sum(torch.tensor(values, dtype=torch.float64, device=self.accelerator.device)).tolist()
+
+    def any(self, *flags: bool) -> list[bool]:
+        """Whether each holds in any process."""
+        return [value > 0 for value in self.total(*map(float, flags))]
+
+    def _sum(self, value: Tensor) -> Tensor:
+        value = value.detach().clone()
+        torch.distributed.all_reduce(value)
+        return value
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside, all parameters are here."""
+        if not self.sharded:
+            yield
+            return
+        self.objective.unshard()
+        try:
+            yield
+        finally:
+            self.objective.reshard()
+
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors, each whole."""
+        parts: Mapping[str, Any] = tensors
+        return {name: value.full_tensor() if self._split(value) else value for name, value in parts.items()}
+
+    def scatter(self, value: Tensor, like: Tensor) -> Tensor:
+        """The part of a whole tensor that is here, where `like` is such a part of another."""
+        if not self._split(like):
+            return value
+        from torch.distributed.tensor import distribute_tensor
+
+        mesh: Any = like
+        return distribute_tensor(value.to(like.device), mesh.device_mesh, mesh.placements)
+
+    def end(self) -> None:
+        """Parameters are plain and whole again, and buffers those of the main process."""
+        if self.count == 1 or self.objective is None:
+            return
+        for module, hooks in self.hooks:  # those of the shards would wait for shards
+            module._load_state_dict_post_hooks.clear()
+            module._load_state_dict_post_hooks.update(hooks)
+        made: dict[int, nn.Parameter] = {}
+        for module in self.objective.modules():
+            for name, value in module._parameters.items():
+                if value is not None and self._split(value):
+                    whole: Any = value
+                    if id(value) not in made:
+                        made[id(value)] = nn.Parameter(whole.full_tensor().detach(), value.requires_grad)
+                    module._parameters[name] = made[id(value)]
+        for buffer in self.objective.buffers():
+            torch.distributed.broadcast(buffer, 0)
+
+    def _split(self, value: Any) -> bool:
+        return self.sharded and hasattr(value, "full_tensor")
+
+
+class Dropouts(TorchFunctionMode):
+    """Dropout of a network's own: its masks too are drawn for the whole batch, and each process takes its rows."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Answer a dropout; anything else as it is."""
+        kwargs = kwargs or {}
+        if func not in KINDS or KINDS[func].alpha:
+            return func(*args, **kwargs)
+        x = args[0] if args else kwargs["input"]
+        p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+        training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+        if not training or not p:
+            return x
+        copies = shares.copies(len(x))
+        if copies is None:
+            return func(*args, **kwargs)
+        masks = func(torch.ones((shares.whole(len(x)), *x.shape[1:]), dtype=x.dtype, device=x.device), p, True)
+        return x * shares.mine(masks, copies)

@@ -1,0 +1,208 @@
+"""Several processes train what one trains: the same noise, the same loss, the same parameters."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+
+import posterity
+from posterity import shares
+from posterity.loading import Batches
+
+SOURCE = str(Path(posterity.__file__).parents[1])
+PREAMBLE = """
+import json, os, sys, torch, posterity
+from torch import nn
+torch.set_default_dtype(torch.float64)
+
+def network(dropout=0.0):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+generator = torch.Generator().manual_seed(1)
+x, y = torch.randn(45, 5, generator=generator), torch.randint(3, (45,), generator=generator)
+METHODS = {
+    "ibnn": lambda: posterity.IBNN(network(), 4, samples=2, seed=0),
+    "authors": lambda: posterity.IBNN(network(), 4, samples=2, assignment="authors", seed=0),
+    "bbb": lambda: posterity.BayesByBackprop(network(), estimator="weights"),
+    "local": lambda: posterity.BayesByBackprop(network(), samples=2),
+    "flipout": lambda: posterity.BayesByBackprop(network(), estimator="flipout"),
+    "ensemble": lambda: posterity.DeepEnsemble(network(), 3, seed=0),
+    "dropout": lambda: posterity.MCDropout(network(0.3)),
+    "mnf": lambda: posterity.MNF(network(), seed=0),
+    "bbh": lambda: posterity.BayesByHypernet(network(), seed=0),
+    "livi": lambda: posterity.LIVI(network(), seed=0),
+    "map": lambda: posterity.MAP(network()),
+}
+
+def flat(posterior):
+    return torch.cat([v.flatten().double() for v in posterior.state_dict().values()]).tolist()
+
+main = int(os.environ.get("RANK", 0)) == 0
+"""
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def together(tmp_path, script, processes, **environment):
+    """Run a script in so many processes, and return what the main one writes."""
+    path, out = tmp_path / f"script-{processes}.py", tmp_path / f"out-{processes}-{len(list(tmp_path.iterdir()))}.json"
+    path.write_text(PREAMBLE + textwrap.dedent(script))
+    given = os.environ | {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "OUT": str(out)} | environment
+    given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(path)],
+            env=given | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    said = [one.communicate(timeout=240)[1] for one in running]
+    assert all(one.returncode == 0 for one in running), said
+    return json.loads(out.read_text())
+
+
+TRAIN = """
+found = {}
+for name, make in METHODS.items():
+    posterior = make()
+    history = posterity.fit(posterior, (x, y), epochs=2, batch_size=11, lr=0.01, seed=0, device="cpu",
+                            validation=(x[:7], y[:7]))
+    found[name] = {"state": flat(posterior), "history": [history[-1][k] for k in ("loss", "nll", "validation")]}
+if main:
+    open(os.environ["OUT"], "w").write(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process makes of every method, on 45 rows in batches of 11 and one last one of 12."""
+    return together(tmp_path_factory.mktemp("alone"), TRAIN, 1)
+
+
+@pytest.mark.parametrize("sharded", ["false", "true"])
+def test_two_processes_train_what_one_trains(alone, tmp_path, sharded):
+    """Node methods, weight methods, ensembles: to 1e-6, with batches that do not divide by two."""
+    two = together(tmp_path, TRAIN, 2, ACCELERATE_USE_FSDP=sharded)
+    assert two.keys() == alone.keys()
+    for name, one in alone.items():
+        assert two[name]["state"] == pytest.approx(one["state"], abs=1e-9), name
+        assert two[name]["history"] == pytest.approx(one["history"], abs=1e-9), name
+
+
+def test_a_stopped_run_goes_on_with_another_number_of_processes(tmp_path):
+    """Saved by two processes that hold a part of the parameters each, resumed by one; and the other way round."""
+    script = """
+    posterior = METHODS["ibnn"]()
+    epochs = int(os.environ["EPOCHS"])
+    schedule = {"schedule": "constant", "beta": 1.0}
+
+    class Stopped(Exception):
+        pass
+
+    def stop(record, posterior):
+        if record["epoch"] == epochs:
+            raise Stopped
+
+    try:
+        posterity.fit(posterior, (x, y), epochs=4, batch_size=11, lr=0.01, seed=0, device="cpu",
+                      checkpoint=os.environ["FOLDER"], checkpoint_every=0.0, callbacks=[stop], **schedule)
+    except Stopped:
+        os._exit(0)
+    if main:
+        open(os.environ["OUT"], "w").write(json.dumps(flat(posterior)))
+    """
+    straight = together(tmp_path, script, 1, EPOCHS="9", FOLDER=str(tmp_path / "a"))
+    for first, second, sharded in ((2, 1, "true"), (1, 2, "true"), (2, 2, "false")):
+        folder = tmp_path / f"{first}{second}{sharded}"
+        with pytest.raises((AssertionError, FileNotFoundError)):
+            together(tmp_path, script, first, EPOCHS="2", FOLDER=str(folder), ACCELERATE_USE_FSDP=sharded)
+        found = together(tmp_path, script, second, EPOCHS="9", FOLDER=str(folder), ACCELERATE_USE_FSDP=sharded)
+        assert found == pytest.approx(straight, abs=1e-9)
+
+
+def test_shares_are_even_and_cover_every_row_once():
+    for rows in (2, 3, 7, 45):
+        for processes in (2, 3, 8):
+            parts = [shares.of(rank, processes, rows) for rank in range(processes)]
+            assert all(part.stop > part.start and part.rows == rows for part in parts)
+            own = [row for part in parts if part.counts for row in range(part.start, part.stop)]
+            assert own == list(range(rows))
+            sizes = [part.stop - part.start for part in parts if part.counts]
+            assert max(sizes) - min(sizes) <= 1
+
+
+def test_noise_follows_the_row():
+    like = torch.zeros(())
+    whole = shares.randn((10, 3), like, torch.Generator().manual_seed(0))
+    parts = []
+    for rank in range(3):
+        share = shares.of(rank, 3, 10)
+        with shares.taking(share):
+            parts.append(shares.randn((share.stop - share.start, 3), like, torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_components_get_equal_rows_over_all_processes():
+    """The rows of the whole batch go round the components, whichever process has them."""
+    posterior = posterity.IBNN(torch.nn.Linear(2, 1), 4, seed=0)
+    with torch.no_grad():
+        posterior.means.copy_(torch.arange(4.0).unsqueeze(1).expand(4, 2))
+        posterior.spreads.fill_(-40.0)
+    seen = []
+    for rank in range(2):
+        share = shares.of(rank, 2, 8)
+        with shares.taking(share):
+            torch.manual_seed(3)
+            noise = shares.mine(posterior._training_noise(shares.whole(4), None), 1)
+        seen += noise[:, 0].round().int().tolist()
+    assert sorted(seen) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+class Numbers(Dataset):
+    def __init__(self):
+        self.asked = []
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return torch.tensor([float(index)]), 0
+
+
+def test_a_loader_reads_the_rows_of_its_own_process_alone():
+    whole = [batch.x for batch in Batches(DataLoader(Numbers(), 5, shuffle=True)).epoch(7)]
+    parts = []
+    for rank in range(2):
+        data = Numbers()
+        parts.append(list(Batches(DataLoader(data, 5, shuffle=True), rank=rank, processes=2).epoch(7)))
+        assert len(data.asked) == sum(len(batch.x) for batch in parts[-1])
+    for all_rows, first, second in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat([first.x, second.x]), all_rows)
+        assert first.share.rows == second.share.rows == len(all_rows)
+
+
+def test_a_loader_of_other_batches_is_read_whole_and_cut():
+    class Odd(BatchSampler):
+        pass
+
+    data = TensorDataset(torch.arange(10.0).unsqueeze(1), torch.zeros(10))
+    loader = DataLoader(data, batch_sampler=Odd(RandomSampler(data, generator=torch.Generator()), 4, False))
+    whole = [batch.x for batch in Batches(loader).epoch(1)]
+    parts = [[batch.x for batch in Batches(loader, rank=rank, processes=2).epoch(1)] for rank in range(2)]
+    for rows, first, second in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat([first, second]), rows)
