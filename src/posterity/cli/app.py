@@ -15,6 +15,7 @@ from posterity.cli.console import printable
 from posterity.cli.exporting import export
 from posterity.cli.listing import data, methods
 from posterity.cli.reproducing import reproduce
+from posterity.cli.tuning import tune
 from posterity.errors import Error
 
 
@@ -51,7 +52,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, compare, train, predict, evaluate, export, reproduce, methods, data):
+for command in (demo, compare, train, predict, evaluate, tune, export, reproduce, methods, data):
     app.command()(command)
 
 

@@ -7,8 +7,9 @@ import typer
 
 from posterity.cli import options
 from posterity.cli.console import Output
-from posterity.cli.runs import Settings
+from posterity.cli.runs import Settings, tuned
 from posterity.cli.study import Study, names
+from posterity.errors import Error
 
 DEMO_EPOCHS = 24
 """Enough for the digits; all methods together take about two minutes on two cores."""
@@ -74,10 +75,19 @@ def demo(
 
 def train(
     data: options.Data,
-    method: Annotated[str, typer.Option(metavar="NAME", help="Which method (see `posterity methods`).")] = "ibnn",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Which method (see `posterity methods`): ibnn if left out.", show_default=False
+        ),
+    ] = None,
     target: options.Target = None,
     task: options.TaskOption = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the model goes.")] = Path("model"),
+    settings: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings that `posterity tune` found: its best.json.", show_default=False),
+    ] = None,
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
@@ -94,9 +104,13 @@ def train(
     The folder then holds the model (for `posterity predict` and `posterity evaluate`), `metrics.json` with its
     scores on test data that were kept apart, and `report.html`. If it was stopped, the same command goes on.
     """
-    settings = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device)
+    found = tuned(settings)
+    if found is not None and method not in (None, found["method"]):
+        raise Error(f"{settings} holds settings of {found['method']}, not of {method}: leave --method out.")
+    chosen = method or (found or {"method": "ibnn"})["method"]
+    given = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device, found)
     output = Output(json)
-    study = Study(settings, names(method), [seed], out, output, alone=True)
+    study = Study(given, names(chosen), [seed], out, output, alone=True)
     result = study.run()
     output.say(f"The model is in {out}, the report in {study.report}")
     output.say(f"Next:  posterity predict {out} NEW_DATA --out predictions.csv")

@@ -8,6 +8,7 @@ from typing import Any
 
 from posterity.cli.console import plain
 from posterity.errors import Error
+from posterity.storage import read_json
 
 
 class Folder:
@@ -62,8 +63,8 @@ class Folder:
 def read(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file; None where there is no such file or it holds something else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = read_json(path)
+    except Error:
         return None
     return value if isinstance(value, dict) else None
 

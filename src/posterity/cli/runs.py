@@ -1,6 +1,7 @@
 """One run: one method, one seed. Data in, a trained model and a record of plain numbers out."""
 
 import hashlib
+import inspect
 import math
 import os
 import statistics
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 import posterity
 from posterity import datasets, evaluation
+from posterity.cli.folder import read
 from posterity.errors import Error
 
 ENERGY_DRAWS = 10
@@ -22,6 +24,14 @@ POINTS = 100
 """Of a training curve that a report shows."""
 SMALL = 200_000
 """Parameters of a network that one thread trains faster than several, which would wait for each other."""
+GIVEN = {"network", "posterior", "data", "likelihood", "epochs", "batch_size", "seed", "device", "graph"} | {
+    "generator",
+    "checkpoint",
+    "progress",
+}
+"""Arguments that a run has from elsewhere than from `tune`."""
+LARGEST = 1e6
+"""Of any number in the settings that `tune` found."""
 HASHED = 2**28
 """Files up to this many bytes are known by their content, larger ones by size and time."""
 
@@ -39,6 +49,8 @@ class Settings:
     samples: int | str | None = None
     data_dir: Path | None = field(default=None)
     device: str = "auto"
+    tuned: dict[str, Any] | None = None
+    """What `tune` found: the method and its arguments, and those of `fit`."""
 
     def __post_init__(self) -> None:
         if self.lr is not None and not 0 < self.lr < math.inf:
@@ -52,6 +64,8 @@ class Settings:
         """All that a run's result depends on besides method and seed, as JSON values."""
         shared = asdict(self)
         del shared["data_dir"], shared["device"]
+        if shared["tuned"] is None:
+            del shared["tuned"]
         return shared | {"content": fingerprint(Path(self.data)), "version": posterity.__version__}
 
 
@@ -72,6 +86,23 @@ def fingerprint(path: Path) -> str | None:
         else:
             digest.update(str(status.st_mtime_ns).encode())
     return digest.hexdigest()
+
+
+def tuned(path: Path | None) -> dict[str, Any] | None:
+    """The settings in a file that `tune` wrote."""
+    if path is None:
+        return None
+    found = read(path)
+    parts = [] if found is None else [found.get(part) for part in ("posterior", "fit")]
+    plain = all(isinstance(p, dict) and all(isinstance(v, int | float) for v in p.values()) for p in parts)
+    build = posterity.methods().get(str(found["method"])) if found and "method" in found else None
+    if not found or not plain or build is None:
+        raise Error(f"{path} holds no settings: name the best.json of  posterity tune.")
+    for function, part in ((build, "posterior"), (posterity.fit, "fit")):
+        known = inspect.signature(function).parameters.keys() - GIVEN
+        if wrong := [key for key, value in found[part].items() if key not in known or not abs(value) <= LARGEST]:
+            raise Error(f"{path} holds a setting {wrong[0][:50]!r} that {part} cannot have.")
+    return {key: found[key] for key in ("method", "posterior", "fit")}
 
 
 def network(data: Any, seed: int) -> nn.Module:
@@ -98,7 +129,8 @@ def execute(
     net = network(data, seed)
     if "OMP_NUM_THREADS" not in os.environ and sum(p.numel() for p in net.parameters()) < SMALL:
         torch.set_num_threads(1)
-    posterior = build(net, seed=seed)
+    tuned = settings.tuned if settings.tuned and settings.tuned["method"] == method else {"posterior": {}, "fit": {}}
+    posterior = build(net, seed=seed, **tuned["posterior"])
     likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(
         posterior,
@@ -106,12 +138,12 @@ def execute(
         likelihood=likelihood,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        lr=settings.lr,
         seed=seed,
         device=settings.device,
         graph=True,  # these networks do the same in every step
         checkpoint=checkpoint,
         progress=progress,
+        **({"lr": settings.lr} | tuned["fit"] if settings.lr is None else tuned["fit"] | {"lr": settings.lr}),
     )
     posterior.preprocessing = data.preprocessing
     x, y = data.test
