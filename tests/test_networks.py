@@ -11,7 +11,9 @@ EVERY = {
     "lenet": {},
     "lenet-caffe": {},
     "mlp": {"inputs": 784, "outputs": 3, "hidden": [5, 4], "activation": "tanh", "dropout": 0.1},
+    "preact-resnet": {"depth": 8},
     "resnet": {"depth": 8},
+    "resnet50": {"classes": 7},
     "smallconv": {"in_channels": 1, "classes": 4, "size": 8},
     "vgg16": {"dropout": 0.5},
     "wideresnet": {"depth": 10, "width": 1},
@@ -42,6 +44,7 @@ def noisy_inputs(network: nn.Module) -> int:
         ("wideresnet", {"depth": 16, "width": 4}, 2_751_146, 2_019),
         ("resnet", {"depth": 20}, 269_722, None),
         ("resnet", {"depth": 56}, 853_018, None),
+        ("resnet50", {}, 25_557_032, 24_579),
     ],
 )
 def test_sizes_are_the_papers(name, arguments, count, nodes):
@@ -63,7 +66,10 @@ def test_lenet_of_twice_the_width_has_about_four_times_the_parameters(width, tim
         ("lenet-caffe", {}, (2, 1, 28, 28), 10),
         ("vgg16", {"classes": 5}, (2, 3, 32, 32), 5),
         ("wideresnet", {"depth": 10, "width": 2, "in_channels": 1}, (2, 1, 32, 32), 10),
+        ("preact-resnet", {"depth": 8}, (2, 3, 24, 24), 5),
+        ("preact-resnet", {"depth": 8, "in_channels": 1}, (2, 1, 9, 14), 5),
         ("resnet", {"depth": 8}, (2, 3, 32, 32), 10),
+        ("resnet50", {"classes": 6}, (2, 3, 40, 33), 6),
         ("mlp", {"inputs": 12, "outputs": 3}, (2, 3, 2, 2), 3),
         ("mlp", {"inputs": 4, "outputs": 1, "hidden": []}, (2, 4), 1),
     ],
@@ -95,6 +101,33 @@ def test_resnet_keys_are_those_of_the_published_weights():
     keys = set(networks.ResNet(20).state_dict())
     assert {"conv1.weight", "layer2.0.conv1.weight", "layer3.2.bn2.running_var", "linear.bias"} <= keys
     assert not any("shortcut" in key for key in keys)
+
+
+def test_resnet50_has_the_names_and_shapes_of_torchvisions():
+    with torch.device("meta"):
+        state = networks.ResNet50().state_dict()
+    shapes = {key: tuple(value.shape) for key, value in state.items()}
+    assert len(shapes) == 320
+    assert {key.split(".")[0] for key in shapes} == {"conv1", "bn1", "layer1", "layer2", "layer3", "layer4", "fc"}
+    assert shapes["conv1.weight"] == (64, 3, 7, 7)
+    assert shapes["layer1.0.downsample.0.weight"] == (256, 64, 1, 1)
+    assert shapes["layer1.0.downsample.1.running_mean"] == (256,)
+    assert shapes["layer2.3.conv2.weight"] == (128, 128, 3, 3)
+    assert shapes["layer3.5.bn3.num_batches_tracked"] == ()
+    assert shapes["layer4.0.conv1.weight"] == (512, 1024, 1, 1)
+    assert shapes["fc.weight"] == (1000, 2048)
+    assert [key for key in shapes if key.endswith("downsample.0.weight")] == [
+        f"layer{stage}.0.downsample.0.weight" for stage in (1, 2, 3, 4)
+    ]
+
+
+def test_resnet50_strides_on_the_middle_convolution_and_shrinks_32_times():
+    network, sides = networks.ResNet50(classes=2).eval(), []
+    for stage in (network.maxpool, network.layer1, network.layer2, network.layer3, network.layer4):
+        stage.register_forward_hook(lambda *args: sides.append(args[2].shape[-1]))
+    network(torch.zeros(1, 3, 64, 64))
+    assert sides == [16, 16, 8, 4, 2]
+    assert [m.stride for m in (network.layer2[0].conv1, network.layer2[0].conv2)] == [(1, 1), (2, 2)]
 
 
 def test_option_a_shortcut_subsamples_and_pads_channels_with_zeros():

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from posterity.methods.ibnn import IBNN
-from posterity.papers import published, trained
+from posterity.papers import fashion, published, sizes, toys, trained
 from posterity.papers.cells import Cell
 from posterity.papers.pictures import calibration, scores_by_components, scores_by_method, sweep, under_noise
 from posterity.papers.reproduction import Bench, Entry, Outcome, Table
@@ -272,8 +272,8 @@ def _sized(bench: Bench, network: str, data: str, dropout: float, options: Mappi
         arguments = {"in_channels": channels, "classes": classes, "width": bench.pick(smoke=1, small=2, full=2)}
         small = bench.pick(
             smoke={"epochs": 1, "images": 200, "tested": 100, "disturbed": 20},
-            small={"epochs": 20, "images": 10_000, "tested": 5_000, "disturbed": 1000},
-            full={"epochs": 20, "images": 10_000, "tested": 5_000, "disturbed": 1000},
+            small={"epochs": 20, "images": 10_000, "tested": 2_000, "disturbed": 200},
+            full={"epochs": 20, "images": 10_000, "tested": 2_000, "disturbed": 200},
         )
         options = dict(options) | {"fit": options["fit"] | {"epochs": small.pop("epochs")}}
         return Cell(
@@ -379,6 +379,11 @@ def _entry(name: str, title: str, run: Callable[[Bench], Outcome]) -> Entry:
 
 
 ENTRIES = [
+    _entry("table-1", "Weights and nodes of common networks", sizes.table_1),
+    _entry("figure-1", "Regression of x³ by networks of growing depth", toys.figure_1),
+    _entry("figure-2", "The components of an iBNN over training loss and test error", fashion.figure_2),
+    _entry("figure-3", "The most and the least certain images of four classes", fashion.figure_3),
+    _entry("figure-4", "Test error of LeNet on Fashion-MNIST as it grows", fashion.figure_4),
     _entry("table-3", "Test error on CIFAR", table_3),
     _entry("table-4", "Negative log-likelihood on CIFAR", table_4),
     _entry("table-5", "Expected calibration error on CIFAR", table_5),

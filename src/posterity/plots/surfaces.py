@@ -32,9 +32,8 @@ def components(
     """The components of an iBNN on the plane of their two principal directions (Trinh et al. 2020, figure 2).
 
     Left is the training loss, right the test error, of the network with the noise of each point of the plane. A dot is
-    a component's mean and the star the network without noise (z = 1), projected onto the plane. A dot is filled with
-    the value of the component itself: where that differs from what surrounds it, the component lies off the plane (of
-    three components none does).
+    a component's mean and the star the network without noise (z = 1), projected onto the plane. Both are filled with
+    their own values: where that differs from what surrounds one, it lies off the plane (of three components none does).
     No random numbers are involved.
 
     Args:
@@ -85,8 +84,8 @@ def _surface(figure: Any, axes: Any, found: Landscape, values: Tensor, column: i
         axes.contour(*grid, levels=between, colors="white", linewidths=0.6, alpha=0.6)
     style = {"cmap": "cividis", "norm": filled.norm, "edgecolors": color(1), "linewidths": 2}
     axes.scatter(*found.positions.T, c=found.own[:-1, column], s=60, zorder=3, label="mean of a component", **style)
-    star = {"color": INK, "markeredgecolor": "white", "markersize": 14, "linestyle": ""}
-    axes.plot(*found.network[:, None], marker="*", zorder=3, label="network without noise", **star)
+    star = style | {"edgecolors": INK, "linewidths": 1.2, "marker": "*", "s": 220}
+    axes.scatter(*found.network[:, None], c=found.own[-1:, column], zorder=3, label="network without noise", **star)
     axes.set_aspect("equal")
     axes.grid(False)
     axes.locator_params(nbins=5)
