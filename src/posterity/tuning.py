@@ -188,13 +188,19 @@ class Search:
             f"Held-out NLL of {len(trials)} trials against each setting. What explains the differences: {words}.",
         )
 
+    def _fresh(self) -> torch.nn.Module:
+        """A network, the same in every trial."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return self.network()
+
     def _measured(self) -> list[Any]:
         return self.study.get_trials(deepcopy=False, states=(self.optuna.trial.TrialState.COMPLETE,))  # type: ignore[no-any-return]
 
     def _defaults(self) -> dict[str, Any]:
         """What the library would take, so that the best is never worse; what is computed from the data is left out."""
         build: Any = posterity.methods()[self.method]
-        built = build(self.network(), seed=self.seed)
+        built = build(self._fresh(), seed=self.seed)
         config = built.config()
         found = {}
         for where, name, *space in SPACES[self.method]:
@@ -225,7 +231,7 @@ class Search:
 
         try:
             build: Any = posterity.methods()[self.method]
-            posterior = build(self.network(), seed=self.seed, **chosen["posterior"])
+            posterior = build(self._fresh(), seed=self.seed, **chosen["posterior"])
             history = posterity.fit(
                 posterior,
                 self.train,
