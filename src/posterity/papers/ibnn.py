@@ -142,21 +142,18 @@ def figure_8(bench: Bench) -> Outcome:
     """
     network, data = bench.pick(smoke=("lenet", "digits"), small=("lenet", "cifar10"), full=("vgg16", "cifar10"))
     records = _rows(bench, network, data)
-    curves = {
-        f"{m}, {kind}": lines
-        for m in ("SGD", "MC-dropout", "iBNN-16")
-        if records[m] and "noise" in records[m][0]
-        for kind, lines in records[m][0]["noise"].items()
-    }
+    shown = ("SGD", "MC-dropout", "iBNN-16", OURS)
+    curves = {m: records[m][0]["noise"] for m in shown if records[m] and "noise" in records[m][0]}
     findings = []
-    for name, lines in curves.items():
-        first, last = lines[0], lines[-1]
-        share = last["epistemic"] / last["total"] if last["total"] > 0 else 0.0
-        rises = all(b["total"] >= a["total"] - 0.01 for a, b in pairwise(lines))
-        findings.append(
-            f"{name}: entropy goes from {first['total']:.2f} to {last['total']:.2f} nats"
-            f"{', rising throughout' if rises else ', not always rising'}; at the end {share:.0%} of it is epistemic."
-        )
+    for method, found in curves.items():
+        for kind, lines in found.items():
+            first, last = lines[0], lines[-1]
+            share = last["epistemic"] / last["total"] if last["total"] > 0 else 0.0
+            rises = all(b["total"] >= a["total"] - 0.01 for a, b in pairwise(lines))
+            findings.append(
+                f"{method}, {kind} noise: entropy goes from {first['total']:.2f} to {last['total']:.2f} nats, "
+                f"{'rising throughout' if rises else 'not always rising'}; at the end {share:.0%} of it is epistemic."
+            )
     return Outcome(curves, [], findings, under_noise(curves, f"{TITLES[network]} on {DATA[data]}"))
 
 
@@ -168,8 +165,8 @@ def entropic(bench: Bench) -> Outcome:
         full=[("vgg16", "cifar100"), ("vgg16", "cifar10")],
     )
     gammas = bench.pick(smoke=(0, 8), small=(0, 4, 16, 64), full=(0, 20, 80, 160))
-    counts = bench.pick(smoke=(2,), small=(1, 4, 16), full=(4, 16))
-    epochs = bench.pick(smoke=1, small=20, full=60)
+    counts = bench.pick(smoke=(2,), small=(4, 16), full=(4, 16))
+    epochs = bench.pick(smoke=1, small=8, full=60)
     numbers: dict[str, Any] = {}
     findings, rows = [], []
     curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -196,7 +193,7 @@ def entropic(bench: Bench) -> Outcome:
         numbers[title]["test"] = _numbers({m: final[m] for m in ("iBNN-16", OURS)})
         for method in ("iBNN-16", OURS):
             rows.append([title, method, *(_mean(final[method], score) for score in SCORES)])
-        findings += _against(final, OURS, "iBNN-16", title)
+        findings += [f"{title}: {line}." for score in SCORES for line in _against(final, OURS, ["iBNN-16"], score)]
     table = Table("Test images", ["", "method", *LABELS.values()], rows)
     return Outcome(numbers, [table], findings, sweep(curves, "γ", "NLL on held-out images"))
 
@@ -328,34 +325,30 @@ def _published(known: Any, score: str) -> str:
 
 def _claims(place: tuple[str, str], records: Records, score: str) -> list[str]:
     """The paper's claims that these numbers can speak of: iBNN-16 ahead of the others, and more components better."""
-    title = f"{TITLES[place[0]]}, {DATA[place[1]]}"
-    lines = []
-    for method in METHODS[:3]:
-        lines += _against(records, "iBNN-16", method, title, (score,))
+    said = _against(records, "iBNN-16", METHODS[:3], score)
     counts = [m for m in METHODS[3:] if records[m]]
     if len(counts) > 1:
         values = [_value(records[m], score) for m in counts]
         falls = all(b <= a for a, b in pairwise(values))
         listed = ", ".join(f"{m} {_written(v, score)}" for m, v in zip(counts, values, strict=True))
-        lines.append(
-            f"{title}: more components {'lower' if falls else 'do not always lower'} the {WORDS[score]} ({listed})."
-        )
-    return lines + _against(records, OURS, "iBNN-16", title, (score,))
+        said.append(f"more components {'lower' if falls else 'do not always lower'} it ({listed})")
+    said += _against(records, OURS, ["iBNN-16"], score)
+    return [f"{TITLES[place[0]]}, {DATA[place[1]]}: {'; '.join(said)}."] if said else []
 
 
-def _against(records: Records, one: str, other: str, title: str, scores: Sequence[str] = SCORES) -> list[str]:
-    """Sentences that compare two methods, where both were run."""
-    if not records[one] or not records[other]:
+def _against(records: Records, one: str, others: Sequence[str], score: str) -> list[str]:
+    """Which of the others a method is ahead of, where both were run, in one part of a sentence."""
+    ran = [other for other in others if records[one] and records[other]]
+    if not ran:
         return []
-    lines = []
-    for score in scores:
-        mine, theirs = _value(records[one], score), _value(records[other], score)
-        word = "lower than" if mine < theirs else "not lower than"
-        lines.append(
-            f"{title}: the {WORDS[score]} of {one} ({_written(mine, score)}) is {word} that of {other} "
-            f"({_written(theirs, score)})."
-        )
-    return lines
+    mine = _value(records[one], score)
+    theirs = {other: _value(records[other], score) for other in ran}
+    lower = [f"{m}'s ({_written(v, score)})" for m, v in theirs.items() if mine < v]
+    higher = [f"{m}'s ({_written(v, score)})" for m, v in theirs.items() if mine >= v]
+    words = [f"lower than {' and '.join(lower)}"] * bool(lower) + [f"not lower than {' and '.join(higher)}"] * bool(
+        higher
+    )
+    return [f"the {WORDS[score]} of {one} ({_written(mine, score)}) is {', and '.join(words)}"]
 
 
 def _component_claims(found: Mapping[str, Records]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from posterity.plots.common import legend, listing, panels
-from posterity.plots.stress import under_stress
+from posterity.plots.stress import Stress, keys, stack
 from posterity.report.canvas import FAINT, INK, color, described
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ OPEN = {"marker": "o", "color": "white", "markeredgecolor": INK, "linestyle": ""
 def scores_by_method(found: Mapping[str, Scores], known: Mapping[str, Any], labels: Mapping[str, str]) -> "Figure":
     """A panel for each score and place; dots are ours, circles what was published."""
     scores, places = list(labels), list(found)
-    with panels(len(scores), len(places), 3.0 * max(2, len(places)), 2.3 * len(scores), sharex="col") as (figure, grid):
+    with panels(len(scores), len(places), 3.3 * max(2, len(places)), 2.3 * len(scores), sharex="col") as (figure, grid):
         for column, place in enumerate(places):
             methods = list(dict.fromkeys([*known[place], *found[place]]))
             for row, score in enumerate(scores):
@@ -32,7 +32,7 @@ def scores_by_method(found: Mapping[str, Scores], known: Mapping[str, Any], labe
                 axes.set_xticks(range(len(methods)), methods, rotation=40, ha="right")
                 axes.set_xlim(-0.5, len(methods) - 0.5)
                 if not row:
-                    axes.set_title(place)
+                    axes.set_title(place, fontsize=10)
                 if not column:
                     axes.set_ylabel(labels[score])
         legend(figure)
@@ -81,10 +81,24 @@ def calibration(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]
     return described(figure, f"Confidence less accuracy against confidence, for {', '.join(curves)}; zero is best.")
 
 
-def under_noise(curves: Mapping[str, Any], title: str) -> "Figure":
-    """Entropy under rising noise, split into its parts, a panel for each method and kind of noise."""
-    figure = under_stress(curves, strength="strength of the noise")
-    return described(figure, f"{title}.", str(figure.get_label()))
+def under_noise(curves: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
+    """Entropy under rising noise, split into its parts: a row for each kind of noise, a column for each method."""
+    methods, kinds = list(curves), list(dict.fromkeys(kind for found in curves.values() for kind in found))
+    size = max(5.0, 2.7 * len(methods)), 2.6 * max(1, len(kinds))
+    ends = {}
+    with panels(max(1, len(kinds)), max(1, len(methods)), *size, sharey=True, sharex="row") as (figure, grid):
+        for row, kind in enumerate(kinds):
+            for column, method in enumerate(methods):
+                curve = Stress.of(curves[method][kind])
+                total = [a + e for a, e in zip(curve.aleatoric, curve.epistemic, strict=True)]
+                stack(grid[row][column], curve, color(column))
+                grid[row][column].set_xlabel(f"{kind} noise")
+                ends[f"{method}, {kind}"] = f"{total[0]:.2f} to {total[-1]:.2f}"
+                if not row:
+                    grid[row][column].set_title(method)
+            grid[row][0].set_ylabel("mean entropy (nats)")
+        legend(figure, keys())
+    return described(figure, f"{title}: mean entropy under noise, in nats: {listing(ends)}.")
 
 
 def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: str, y: str) -> "Figure":

@@ -94,12 +94,12 @@ def under_stress(curves: Any, *, strength: str = "strength") -> "Figure":
             first.legend(fontsize=8)
         top = 1.05 * max(max(curve.total or (0.0,)) for curve in found.values()) or 1.0
         for place, (axes, (name, curve)) in enumerate(zip(rest, found.items(), strict=False)):
-            _stack(axes, curve, color(place))
+            stack(axes, curve, color(place))
             axes.set(ylim=(0, top), xlabel=short(strength, 30), ylabel="mean entropy (nats)")
             axes.set_title(short(name, 20) or "uncertainty")
         for axes in rest[len(found) :]:
             axes.remove()
-        legend(figure, _keys())
+        legend(figure, keys())
     ends = {name: f"{1 - curve.error[0]:.3g} to {1 - curve.error[-1]:.3g}" for name, curve in found.items()}
     rise = {name: f"{curve.total[0]:.3g} to {curve.total[-1]:.3g}" for name, curve in found.items() if curve.total}
     return described(
@@ -109,7 +109,7 @@ def under_stress(curves: Any, *, strength: str = "strength") -> "Figure":
     )
 
 
-def _stack(axes: Any, curve: Stress, paint: str) -> None:
+def stack(axes: Any, curve: Stress, paint: str) -> None:
     """The aleatoric part from zero, the epistemic one on it, and their sum as a line."""
     style = {"color": paint, "linewidth": 0}
     axes.fill_between(curve.strengths, 0, curve.aleatoric, alpha=0.3, **style)
@@ -118,7 +118,7 @@ def _stack(axes: Any, curve: Stress, paint: str) -> None:
     axes.margins(x=0.03)
 
 
-def _keys() -> list[Any]:
+def keys() -> list[Any]:
     """Grey samples: in each panel light is aleatoric and dark epistemic, in the colour of its curve."""
     patch: Any = require("matplotlib.patches").Patch
     line: Any = require("matplotlib.lines").Line2D
