@@ -46,18 +46,27 @@ def _number(name: str, paper: str) -> str:
 def _section(size: str, record: dict[str, Any], results: Path, target: Path) -> list[str]:
     """One size of one table or figure."""
     lines = [f"**Size {size}** ({SIZES[size]})", ""]
-    picture = results / size / f"{record['entry']}.png"
-    if record["picture"] and picture.is_file():
-        images = target.parent / "images"
-        images.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, images / f"{size}-{picture.name}")
-        lines += [f"![{record['picture']}](images/{size}-{picture.name})", ""]
+    made = results / size / f"{record['entry']}.png"
+    shown = target.parent / "images" / f"{size}-{made.name}"
+    if made.is_file():
+        shown.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(made, shown)
+    if record["picture"] and shown.is_file():
+        lines += [f"![{_cell(record['picture'])}](images/{shown.name})", ""]
     for table in record["tables"]:
-        lines += [f"{table['title']}:", "", "| " + " | ".join(table["columns"]) + " |"]
-        lines += ["|---" * len(table["columns"]) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in table["rows"]] + [""]
+        lines += [f"{table['title']}:", "", _row(table["columns"]), "|---" * len(table["columns"]) + "|"]
+        lines += [_row(row) for row in table["rows"]] + [""]
     lines += [f"- {finding}" for finding in record["findings"]] + [""] * bool(record["findings"])
     return [*lines, _facts(size, record, results), ""]
+
+
+def _row(values: list[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"
+
+
+def _cell(text: str) -> str:
+    """Words that cannot end the brackets they stand in."""
+    return text.replace("[", "(").replace("]", ")")
 
 
 def _facts(size: str, record: dict[str, Any], results: Path) -> str:
