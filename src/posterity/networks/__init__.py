@@ -16,7 +16,9 @@ from posterity.errors import Error
 from posterity.networks.convolutional import SmallConv
 from posterity.networks.lenet import LeNet, LeNetCaffe
 from posterity.networks.mlp import MLP
+from posterity.networks.preact import PreActResNet
 from posterity.networks.resnet import ResNet
+from posterity.networks.resnet50 import ResNet50
 from posterity.networks.vgg import VGG16
 from posterity.networks.wideresnet import WideResNet
 
@@ -25,7 +27,9 @@ __all__ = [
     "VGG16",
     "LeNet",
     "LeNetCaffe",
+    "PreActResNet",
     "ResNet",
+    "ResNet50",
     "SmallConv",
     "WideResNet",
     "create",
@@ -37,7 +41,9 @@ _TABLE: dict[str, type[nn.Module]] = {
     "lenet": LeNet,
     "lenet-caffe": LeNetCaffe,
     "mlp": MLP,
+    "preact-resnet": PreActResNet,
     "resnet": ResNet,
+    "resnet50": ResNet50,
     "smallconv": SmallConv,
     "vgg16": VGG16,
     "wideresnet": WideResNet,

@@ -33,13 +33,17 @@ class LeNet(nn.Module):
 
 
 class LeNetCaffe(nn.Module):
-    """The LeNet of the MNF and Bayes by Hypernet papers: 20-50-500-10, 431,080 parameters."""
+    """The LeNet of the MNF and Bayes by Hypernet papers: 20-50-500-10, 431,080 parameters.
 
-    def __init__(self, in_channels: int = 1, classes: int = 10) -> None:
+    ``dropout`` is the rate after the ReLU of both convolutions, before the pooling, and of the first linear layer, as
+    Bayes by Hypernet's row of MC-dropout has it.
+    """
+
+    def __init__(self, in_channels: int = 1, classes: int = 10, dropout: float = 0.0) -> None:
         super().__init__()
         self.recipe = {
             "name": "lenet-caffe",
-            "arguments": {"in_channels": in_channels, "classes": classes},
+            "arguments": {"in_channels": in_channels, "classes": classes, "dropout": dropout},
         }
         self.conv1 = nn.Conv2d(in_channels, 20, 5)
         self.conv2 = nn.Conv2d(20, 50, 5)
@@ -47,9 +51,10 @@ class LeNetCaffe(nn.Module):
         self.fc2 = nn.Linear(500, classes)
         self.pool = nn.MaxPool2d(2)
         self.relu = nn.ReLU()
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images [batch, in_channels, 28, 28] to logits [batch, classes]."""
-        x = self.pool(self.relu(self.conv1(x)))
-        x = self.pool(self.relu(self.conv2(x)))
-        return self.fc2(self.relu(self.fc1(x.flatten(1))))
+        x = self.pool(self.dropout(self.relu(self.conv1(x))))
+        x = self.pool(self.dropout(self.relu(self.conv2(x))))
+        return self.fc2(self.dropout(self.relu(self.fc1(x.flatten(1)))))

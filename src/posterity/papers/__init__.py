@@ -1,7 +1,7 @@
 """The papers' tables and figures, run again: `posterity reproduce NAME`."""
 
 from posterity.errors import Error
-from posterity.papers import ibnn
+from posterity.papers import bbh, ibnn
 from posterity.papers.reproduction import SIZES, Bench, Entry, Outcome, Table, reproduce
 
 __all__ = ["SIZES", "Bench", "Entry", "Outcome", "Table", "entries", "find", "reproduce"]
@@ -9,7 +9,7 @@ __all__ = ["SIZES", "Bench", "Entry", "Outcome", "Table", "entries", "find", "re
 
 def entries() -> dict[str, Entry]:
     """All that can be run again, by name."""
-    return {entry.name: entry for entry in ibnn.ENTRIES}
+    return {entry.name: entry for entry in (*ibnn.ENTRIES, *bbh.ENTRIES)}
 
 
 def find(name: str) -> Entry:
