@@ -28,7 +28,7 @@ def page(paper: str, results: Path, target: Path) -> None:
         if not entry.name.startswith(f"{paper}-"):
             continue
         found = {size: read(results / size / f"{entry.name}.json") for size in SHOWN}
-        lines += [f"## {_number(entry.name, paper)}: {entry.title[0].lower()}{entry.title[1:]}", ""]
+        lines += [f"## {_number(entry.name, paper)}: {_inside(entry.title)}", ""]
         if not any(found.values()):
             lines += ["Not run yet.", ""]
         for size, record in found.items():
@@ -41,6 +41,11 @@ def page(paper: str, results: Path, target: Path) -> None:
 def _number(name: str, paper: str) -> str:
     """ "ibnn-table-3" as "Table 3"."""
     return name.removeprefix(f"{paper}-").replace("-", " ").capitalize()
+
+
+def _inside(title: str) -> str:
+    """A title as it stands within a line: "The number" is "the number", but "MNIST" stays."""
+    return title if title[:2].isupper() else title[0].lower() + title[1:]
 
 
 def _section(size: str, record: dict[str, Any], results: Path, target: Path) -> list[str]:
@@ -75,9 +80,10 @@ def _facts(size: str, record: dict[str, Any], results: Path) -> str:
     seconds = sum(cell["seconds"] for cell in cells) if cells else record["seconds"]
     machines = dict.fromkeys(_machine(one) for one in cells or [record])
     networks = f"{len(cells)} trained networks, " if cells else ""
+    several = f" --seeds {len(record['seeds'])}" if len(record["seeds"]) > 1 else ""
     return (
-        f"<small>`posterity reproduce {record['entry']} --size {size}`; {networks}{_time(seconds)} in all; seeds "
-        f"{', '.join(map(str, record['seeds']))}; {'; '.join(machines)}.</small>"
+        f"<small>`posterity reproduce {record['entry']} --size {size}{several}`; {networks}{_time(seconds)} in all; "
+        f"seeds {', '.join(map(str, record['seeds']))}; {'; '.join(machines)}.</small>"
     )
 
 

@@ -108,7 +108,10 @@ def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: 
             for at, (name, points) in enumerate(lines.items()):
                 if points:
                     axes.plot(*zip(*points, strict=True), "o-", color=color(at), label=name)
-            axes.set_xscale("symlog", linthresh=min((g for p in lines.values() for g, _ in p if g), default=1))
+            values = sorted({g for p in lines.values() for g, _ in p})
+            axes.set_xscale("symlog", linthresh=min((g for g in values if g), default=1))
+            axes.set_xticks(values, [f"{g:g}" for g in values])
+            axes.minorticks_off()
             axes.set(title=place, xlabel=x, ylabel=y)
             axes.grid(color=FAINT)
         legend(figure)
