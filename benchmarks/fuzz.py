@@ -102,7 +102,9 @@ def work(name: str, seed: int, start: int, stop: int, scratch: str, pipe: Any) -
     os.chdir(scratch)
     sys.path.insert(0, scratch)
     (Path(scratch) / "canary_module.py").write_text(f"open({CANARY!r}, 'w').close()\n")
-    os.environ["POSTERITY_DATA"], os.environ["HF_HUB_OFFLINE"] = scratch, "1"
+    os.environ["POSTERITY_DATA"] = scratch
+    if hub := sys.modules.get("huggingface_hub.constants"):
+        hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, _ring)
     watch = Watch()

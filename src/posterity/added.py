@@ -13,7 +13,7 @@ from posterity import inputs
 from posterity.errors import Error
 from posterity.layers import Selector, select
 from posterity.nodes import Bare, Site
-from posterity.sites import ONE_AT_A_TIME
+from posterity.state import alone
 
 
 class Added(Site):
@@ -112,7 +112,7 @@ def call(network: nn.Module, added: Sequence[Drop], x: Any) -> Any:
 @contextlib.contextmanager
 def switched_on(added: Sequence[Drop], direct: list[str]) -> Iterator[None]:
     """Dropout is added in here, to the weights of the layers in `direct`; in one thread at a time."""
-    with contextlib.nullcontext() if torch.compiler.is_compiling() or not added else ONE_AT_A_TIME:
+    with alone() if added else contextlib.nullcontext():
         for site in added:
             site.on, site.direct = True, site.name in direct
         try:

@@ -91,7 +91,7 @@ def read(folder: str | Path) -> State | None:
         return State(head["settings"], head["progress"], parts["extra"], parts["posterior"], parts["optimizer"], best)
     except Error:
         raise
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, OSError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OSError) as error:
         raise Error(f"The checkpoint {path} is damaged ({str(error)[:200]}): remove it to start anew.") from error
 
 
@@ -175,7 +175,8 @@ def unflatten_optimizer(
             raise ValueError(f"there is no parameter {index[:20]} to optimise")
         parameter = parameters[int(index)]
         own = value if name == "step" else scatter(value, parameter)
-        if own.shape != (() if name == "step" else parameter.shape) or (name == "step" and not 0 <= float(value)):
+        fits = own.is_floating_point() and own.shape == (() if name == "step" else parameter.shape)
+        if not fits or (name == "step" and not float(value) >= 0):
             raise ValueError(f"{key[:50]} of the optimiser does not fit its parameter")
         state.setdefault(int(index), {})[name] = own
     wanted = KEPT.get(type(optimizer))

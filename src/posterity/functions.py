@@ -1,6 +1,5 @@
 """Drawn functions: n of them as one module, that runs them together or one by one."""
 
-import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,8 +13,8 @@ from posterity.compiling import Compiled
 from posterity.memory import Memory
 from posterity.nodes import Site
 from posterity.rows import encoders
-from posterity.sites import ONE_AT_A_TIME, Sites
-from posterity.state import Swaps, clean, duplicate, forget
+from posterity.sites import Sites
+from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget
 
 #: So many functions are worth a word when they run one by one.
 MANY = 32
@@ -61,7 +60,8 @@ class Functions(nn.Module):
         output: str | int | None = None,
     ) -> None:
         super().__init__()
-        self.network = _twin(network)
+        with alone():  # no other thread has put weights in the place of the network's own
+            self.network = _twin(network)
         if noise is not None or weights:
             _keep_apart(self.network)
         self.count = n
@@ -152,7 +152,8 @@ class Functions(nn.Module):
             if self.noise is None:
                 self.fold_from = folding.alone_from(self.network, self.keys)
             else:
-                self.fold_from = folding.worth_from(self.network, self.sites, x, self.noise[0])
+                with ONE_AT_A_TIME:
+                    self.fold_from = folding.worth_from(self.network, self.sites, x, self.noise[0])
         if self.noise is not None and torch.is_autocast_enabled(self.noise.device.type):  # which vmap leaves out
             return math.isfinite(self.fold_from)
         single = any(site.single for site in self.sites)  # computed once for all that run together
@@ -184,7 +185,7 @@ class Functions(nn.Module):
         if noise is None:
             own = weights
         else:
-            with _lock():  # no other thread has put weights in the place of the network's own
+            with alone():
                 own = self.sites.products(self.network, noise)
         if swaps is None:
             return self._with(own, x, ties=noise is None).unsqueeze(0)
@@ -242,7 +243,7 @@ class Functions(nn.Module):
         return self._with(weights, x)
 
     def _with(self, weights: dict[str, Tensor], x: Any, ties: bool = True) -> Tensor:
-        with _lock(), clean(self.network):
+        with clean(self.network):
             return inputs.output(inputs.call(self.network, x, weights, ties), self.output)
 
     def _must_loop(self) -> bool:
@@ -255,10 +256,6 @@ class Functions(nn.Module):
             or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
             for name, module in self.network.named_modules()
         )
-
-
-def _lock() -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME
 
 
 def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:

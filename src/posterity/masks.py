@@ -16,7 +16,7 @@ from posterity.added import Drop, call, switched_on
 from posterity.errors import Error
 from posterity.rows import change_last, evaluation_mode
 from posterity.sites import find_direct
-from posterity.state import clean
+from posterity.state import alone, clean
 
 
 class Kind(NamedTuple):
@@ -193,7 +193,7 @@ class Plans:
             raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
         key = None if compiling else tuple(tensor.shape[1:] for tensor in inputs.tensors(x))
         if key is None or key not in self.known:
-            with contextlib.nullcontext() if compiling else torch.no_grad(), evaluation_mode(network):
+            with alone(), contextlib.nullcontext() if compiling else torch.no_grad(), evaluation_mode(network):
                 plan = Plan(False, self._places(network, [], x), [], {})
                 if not plan.places and added:
                     plan = self._with(network, added, x)
@@ -292,14 +292,14 @@ def has_attention(network: nn.Module) -> bool:
 def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
     """Let what takes no generator follow this one; the global generators are left as they were.
 
-    Without a generator nothing is done.
+    Without a generator nothing is done. Threads take turns, as they share the global generators.
     """
     if generator is None:
         yield
         return
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
-    with torch.random.fork_rng(devices=devices):
+    with alone(), torch.random.fork_rng(devices=devices):
         for own in (torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)):
             own.manual_seed(seed)
         yield

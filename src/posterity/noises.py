@@ -25,7 +25,7 @@ from posterity.layers import is_plain
 from posterity.nodes import Site
 from posterity.posterior import randn
 from posterity.rows import first_rows
-from posterity.state import clean, untouched
+from posterity.state import alone, clean, untouched
 from posterity.weights import Weights
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -57,7 +57,8 @@ class Noises:
         if self.network.training not in self.found and self.layers:
             if torch.compiler.is_compiling():  # a decorator would load the compiler with this module
                 torch._dynamo.graph_break()
-            self.found[self.network.training] = self._probe(x, means)
+            with alone():
+                self.found[self.network.training] = self._probe(x, means)
         return {name: way for name, way in self.found.get(self.network.training, {}).items() if way in WAYS}
 
     def all_local(self, ways: dict[str, str]) -> bool:
@@ -80,12 +81,13 @@ class Noises:
         weights = dict(means)
         for key, part in zip(rest, noise, strict=True):
             weights[key] = torch.addcmul(means[key], stds[key], part.view_as(stds[key]))
-        self._start(ways, stds, generator)
-        try:
-            with clean(self.network):
-                return inputs.output(inputs.call(self.network, x, weights), self.output)
-        finally:
-            self._stop()
+        with alone():
+            self._start(ways, stds, generator)
+            try:
+                with clean(self.network):
+                    return inputs.output(inputs.call(self.network, x, weights), self.output)
+            finally:
+                self._stop()
 
     def words(self) -> dict[str, str]:
         """For each drawn parameter how its noise enters the training, in words."""

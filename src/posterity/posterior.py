@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.state import unchanged
+from posterity.state import ONE_AT_A_TIME, unchanged
 
 
 class Entry(NamedTuple):
@@ -159,15 +159,16 @@ def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None
     """
     if torch.compiler.is_compiling():
         return function()
-    state = torch.get_rng_state()
-    try:
-        with unchanged(network):
-            return function()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:
-        torch.set_rng_state(state)
-        return None
+    with ONE_AT_A_TIME:
+        state = torch.get_rng_state()
+        try:
+            with unchanged(network):
+                return function()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            torch.set_rng_state(state)
+            return None
 
 
 def count(value: int, name: str, least: int = 1) -> int:

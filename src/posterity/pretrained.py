@@ -45,19 +45,17 @@ def save_pretrained(posterior: Posterior, folder: str | Path, base: str | Path |
         {**storage.description(posterior), "architecture": name, "base": None if base is None else str(base)}
     )
     own = storage.added(posterior)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    if base is not None:
+        own |= {storage.PREFIX + key: value for key, value in _changed(network, str(base)).items()}
+    with storage.replacing(folder) as made:
         if base is None:
-            network.save_pretrained(folder)
+            network.save_pretrained(made)
         else:
-            own |= {storage.PREFIX + key: value for key, value in _changed(network, str(base)).items()}
             config = copy.deepcopy(network.config)
             config.architectures = [name]
-            config.save_pretrained(folder)
-        storage.write(folder / ADDED, own)
-        storage.write_text(folder / CONFIG, text)
-    except OSError as error:
-        raise Error(f"Cannot write the model to {folder}: {error.strerror or error}.") from error
+            config.save_pretrained(made)
+        storage.write(made / ADDED, own)
+        (made / CONFIG).write_text(text)
     return folder
 
 
@@ -76,7 +74,7 @@ def from_pretrained(folder: str | Path, network: nn.Module | None = None) -> Pos
     own = storage.read(folder / ADDED)
     changed = {key.removeprefix(storage.PREFIX): own.pop(key) for key in list(own) if key.startswith(storage.PREFIX)}
     if network is None:
-        network = _network(config["architecture"], folder, config["base"] or str(folder))[0]
+        network = _network(config["architecture"], folder, config.get("base") or str(folder))[0]
     state = network.state_dict()
     storage.check({key: value for key, value in state.items() if key in changed}, changed, "network")
     return storage.attach(config, network, own, changed)
@@ -95,12 +93,39 @@ def _network(architecture: str, config: Any, weights: str) -> tuple[nn.Module, d
         raise Error(f"transformers {transformers.__version__} has no model {architecture!r}.")
     try:
         with _quiet(), torch.random.fork_rng(devices=[]):
-            config = cls.config_class.from_pretrained(config) if isinstance(config, Path) else copy.deepcopy(config)
+            if isinstance(config, Path):
+                found = cls.config_class.from_pretrained(config)
+                if str(config) == weights:
+                    _check_sizes(cls, found, config)
+                config = found
+            else:
+                config = copy.deepcopy(config)
             options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
             network, info = cls.from_pretrained(weights, config=config, **options)
-    except (OSError, ValueError, RuntimeError, TypeError, LookupError, AttributeError, ImportError) as error:
-        raise Error(f"The base model {weights!r} cannot be loaded as {architecture}: {error}") from error
+    except Error:
+        raise
+    except Exception as error:
+        # A damaged configuration or file makes transformers raise too many kinds of exception to name them.
+        raise Error(f"The base model {weights!r} cannot be loaded as {architecture}: {str(error)[:1000]}") from error
     return network, info
+
+
+def _check_sizes(cls: Any, config: Any, folder: Path) -> None:
+    """Refuse a stranger's configuration of more layers, or of more weights, than are in the folder."""
+    from safetensors import safe_open
+
+    files = [path for path in folder.glob("*.safetensors") if path.name != ADDED and path.is_file()]
+    held, tensors = sum(path.stat().st_size for path in files), 0
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            tensors += len(file.keys())
+    layers = [value for key, value in config.to_dict().items() if "layer" in key and isinstance(value, int)]
+    if files and max(layers, default=0) <= tensors:
+        with torch.device("meta"):
+            outline = cls(config)
+        if sum(p.numel() for p in outline.parameters()) <= 2 * held:  # of half a byte at least
+            return
+    raise Error(f"The base model in {folder} lacks weights that its configuration asks for.")
 
 
 def _changed(network: Any, base: str) -> dict[str, Tensor]:

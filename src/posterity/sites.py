@@ -6,8 +6,6 @@ output projection of torch's attention) is multiplied itself, W diag(z), and the
 training then with one noise for all rows of the batch.
 """
 
-import contextlib
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,10 +17,7 @@ from posterity import inputs, rows
 from posterity.errors import Error
 from posterity.layers import select as select
 from posterity.nodes import Bare, Folded, Site
-from posterity.state import clean, untouched
-
-#: Hooks read the noise from their site, so two threads must not run a noisy network at once.
-ONE_AT_A_TIME = threading.RLock()
+from posterity.state import ONE_AT_A_TIME, alone, clean, untouched
 
 
 class Sites:
@@ -80,7 +75,7 @@ class Sites:
     def run(self, network: nn.Module, x: Any, noise: Tensor) -> Any:
         """The network's result under noise `[size]` or `[rows, size]`."""
         while True:
-            with contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME:
+            with alone():
                 try:
                     return self._run(network, x, noise)
                 except Folded as folded:

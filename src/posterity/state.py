@@ -6,6 +6,8 @@ evaluation mode, values that they computed from their parameters.
 
 import contextlib
 import copy
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+
+#: Hooks read their noise from a site, and a call with other weights puts them in place of the network's own: two
+#: threads must not do so at once, nor look at a network meanwhile. A process that is forked finds none under way.
+ONE_AT_A_TIME = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=ONE_AT_A_TIME.acquire,
+        after_in_parent=ONE_AT_A_TIME.release,
+        after_in_child=ONE_AT_A_TIME.release,
+    )
 
 _INTERNAL = frozenset(vars(nn.Module()))
 _CONTAINERS = (dict, list, set)
@@ -52,10 +64,20 @@ def unchanged(network: nn.Module) -> Iterator[None]:
         snapshot.restore()
 
 
-def clean(network: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """`unchanged` where a network is evaluated: in training, what it keeps is its own business, and costs time."""
-    keep = network.training or torch.compiler.is_compiling()
-    return contextlib.nullcontext() if keep else unchanged(network)
+def alone() -> contextlib.AbstractContextManager[Any]:
+    """No other thread is in here; a compiler, which knows no threads, sees nothing of it."""
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME
+
+
+def clean(network: nn.Module) -> contextlib.AbstractContextManager[Any]:
+    """`alone`, and `unchanged` where a network is evaluated: in training, what it keeps is its own business."""
+    return alone() if network.training or torch.compiler.is_compiling() else _alone_and_unchanged(network)
+
+
+@contextlib.contextmanager
+def _alone_and_unchanged(network: nn.Module) -> Iterator[None]:
+    with ONE_AT_A_TIME, unchanged(network):
+        yield
 
 
 @contextlib.contextmanager

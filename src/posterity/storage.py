@@ -5,9 +5,12 @@ posterior.safetensors  what the posterior adds to the network, and the likelihoo
 network.safetensors    the network's own weights under its own names, unless network=False
 """
 
+import contextlib
 import json
-import os
-from collections.abc import Mapping
+import operator
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ FORMAT = 1
 _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
 PREFIX = "network."
 _LARGEST_CONFIG = 64 * 1024 * 1024
+_FEW, _MOST_STEPS = 10_000, 1_000  # of what a configuration may ask for without as many numbers in the files
 
 #: What can be saved and loaded, by name: the methods, and what adds itself.
 SAVED: dict[str, type[Posterior]] = dict(TABLE)
@@ -48,20 +52,40 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
     }
     text = as_json(config)
     state = posterior.state_dict()
+    with replacing(folder) as made:
+        if network:
+            write(made / _NETWORK, {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)})
+        write(made / _POSTERIOR, added(posterior))
+        (made / _CONFIG).write_text(text)
+    if not network:
+        (folder / _NETWORK).unlink(missing_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """A place for new files of a folder: all of them are moved there at the end, or none where one cannot be written.
+
+    The folder is made where it is missing.
+    """
+    from safetensors import SafetensorError
+
+    made, new = None, not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if network:
-            write(
-                folder / _NETWORK,
-                {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)},
-            )
-        write(folder / _POSTERIOR, added(posterior))
-        write_text(folder / _CONFIG, text)
-        if not network:
-            (folder / _NETWORK).unlink(missing_ok=True)
-    except OSError as error:
-        raise Error(f"Cannot write the model to {folder}: {error.strerror or error}.") from error
-    return folder
+        made = Path(tempfile.mkdtemp(".part", ".", folder))
+        yield made
+        for path in made.iterdir():
+            path.replace(folder / path.name)
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Error(f"Cannot write the model to {folder}: {why}. What was there before is as it was.") from error
+    finally:
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
+        if new:
+            with contextlib.suppress(OSError):  # it holds files
+                folder.rmdir()
 
 
 def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
@@ -86,8 +110,7 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
             raise Error(f"{folder} does not say what its network is: give load() the same architecture as network=.")
         if not config["holds_network"]:
             raise Error(f"{folder} holds no network weights: give load() the trained network as network=.")
-        with torch.random.fork_rng(devices=[]):
-            network = networks.rebuild(config["network"])
+        network = _rebuilt(config["network"], weights)
     if config["holds_network"]:
         check(network.state_dict(), weights, "network")
         if not given:
@@ -125,6 +148,7 @@ def attach(
     config: dict[str, Any], network: nn.Module, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> Posterior:
     """The posterior of a configuration around a network, with what it adds and the network's weights, in evaluation."""
+    _check_sizes(config["arguments"], own, network)
     posterior = _build(SAVED[config["method"]], network, config["arguments"])
     posterior.likelihood = _likelihood(config["likelihood"])
     check(added(posterior), own, "posterior")
@@ -141,16 +165,8 @@ def as_json(config: dict[str, Any]) -> str:
         raise Error(f"The posterior's arguments cannot be written as JSON: {error}.") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text in one piece."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
 def write(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Write tensors in one piece; a tensor with several names is written once."""
-    from safetensors import SafetensorError
+    """Write tensors, within `replacing`; one with several names is written once."""
     from safetensors.torch import save_file
 
     seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
@@ -161,14 +177,7 @@ def write(path: Path, state: Mapping[str, Tensor]) -> None:
             continue
         seen[key] = name
         once[name] = tensor.detach().to("cpu", copy=True).contiguous()
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        save_file(once, temporary)
-        temporary.replace(path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    save_file(once, path)
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -184,18 +193,25 @@ def read(path: Path) -> dict[str, Tensor]:
         raise Error(f"{path} is damaged: {error}") from error
 
 
+def read_json(path: Path) -> Any:
+    """What a file of a stranger holds as JSON."""
+    try:
+        if not path.is_file():  # a device has no end
+            raise Error(f"{path} is no file.")
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise Error(f"{path} is too large: {path.stat().st_size:,} bytes.")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except Error:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise Error(f"{path} is damaged: {error}") from error
+
+
 def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration in a file; `more` are fields, and their kinds, that it must have beside a posterior's own."""
     if not path.is_file():
         raise Error(f"{path.parent} is no model folder: it has no {path.name}.")
-    try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise Error(f"{path} is too large to be a model's configuration.")
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, Error):
-            raise
-        raise Error(f"{path} is damaged: {error}") from error
+    config = read_json(path)
     if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None
         raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.")
@@ -208,10 +224,7 @@ def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) -> Posterior:
-    """The posterior of a configuration, whose numbers are a stranger's: sizes are bounded before anything is made."""
-    for name in ("components", "samples", "members"):
-        if isinstance(arguments.get(name), int) and arguments[name] > 10_000:
-            raise Error(f"The model's configuration asks for {name}={arguments[name]}, which is too many.")
+    """The posterior of a configuration."""
     try:
         with torch.random.fork_rng(devices=[]):
             return cls(network, **arguments)
@@ -219,6 +232,35 @@ def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) 
         raise
     except (TypeError, ValueError, RuntimeError, AttributeError, KeyError, ArithmeticError) as error:
         raise Error(f"The model's configuration does not fit its method or its network: {error}") from error
+
+
+def _rebuilt(recipe: Any, weights: Mapping[str, Tensor]) -> nn.Module:
+    """The network of a stranger's recipe: no more layers, and no larger ones, than there are weights for."""
+    arguments = recipe.get("arguments") if isinstance(recipe, dict) else None
+    for name, value in arguments.items() if isinstance(arguments, dict) else ():
+        layers = len(value) if isinstance(value, list) else value if name == "depth" else 0
+        if isinstance(layers, int) and layers > len(weights) + 2:
+            raise Error(f"The network in the folder is of another architecture: {name} asks for {layers:.3g} layers.")
+    with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):
+            outline = networks.rebuild(recipe)
+        if sum(p.numel() for p in outline.parameters()) > sum(value.numel() for value in weights.values()):
+            raise Error("The network in the folder is of another architecture: it has more weights than the file.")
+        return networks.rebuild(recipe)
+
+
+def _check_sizes(arguments: Mapping[str, Any], own: Mapping[str, Tensor], network: nn.Module) -> None:
+    """Bound a method's sizes, which are a stranger's, before anything is made: by the numbers that there are for it."""
+    most = max(_FEW, sum(value.numel() for value in own.values()))
+    names = sum(1 for _ in network.modules()) + sum(1 for _ in network.parameters())
+    for name, value in arguments.items():
+        if isinstance(value, list) and sum(isinstance(member, str) for member in value) > names:
+            raise Error(f"The model's configuration has {len(value)} {name}, more than the network.")
+        sizes = [size for size in (value if isinstance(value, list) else [value]) if isinstance(size, int)]
+        largest = {"samples": _FEW, "steps": _MOST_STEPS, "depth": _MOST_STEPS}.get(name, most)
+        products = sum(map(operator.mul, sizes, sizes[1:]))
+        if len(sizes) > _MOST_STEPS or max(sizes, default=0) > largest or products > max(most, _FEW**2):
+            raise Error(f"The model's configuration asks for {name}={str(value)[:40]}, which is too many.")
 
 
 def _likelihood(config: dict[str, Any]) -> Likelihood:
@@ -252,3 +294,5 @@ def check(own: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> 
             raise Error(f"The {what} in the folder is damaged: {name} holds numbers of type {value.dtype}.")
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise Error(f"The {what} in the folder is damaged: {name} holds NaN or infinite values.")
+        if name.endswith("running_var") and bool((value < 0).any()):
+            raise Error(f"The {what} in the folder is damaged: {name} holds negative variances.")

@@ -56,7 +56,7 @@ def numbers(values: np.ndarray) -> np.ndarray:
     try:
         result[present] = values[present].astype(np.float64)
     except (ValueError, TypeError, OverflowError):
-        result[present] = [_number(value) for value in values[present]]
+        result[present] = _each(_number, values[present])
     return result
 
 
@@ -68,13 +68,26 @@ def dates(values: np.ndarray) -> np.ndarray:
         result[present] = values[present].astype("datetime64[s]").astype(np.float64) / 86_400
     elif is_text(values):
         present = ~missing(values)
-        result[present] = [_days(value) for value in values[present]]
+        result[present] = _each(_days, values[present])
     return result
 
 
 def labels(values: np.ndarray) -> list[str | None]:
     """Return a raw column as text, None where a value is missing; whole numbers have no point."""
-    return [None if gone else label(value) for value, gone in zip(values, missing(values), strict=True)]
+    return (
+        _each(lambda value: None if _absent(value) else label(value), values)
+        if is_text(values)
+        else [None if gone else label(value) for value, gone in zip(values, missing(values), strict=True)]
+    )
+
+
+def _each(function: Callable[[Any], Any], values: np.ndarray) -> list[Any]:
+    """The function of every value, computed once for all that are the same: columns of text repeat themselves."""
+    known: dict[tuple[type, Any], Any] = {}
+    for value in values:
+        if (key := (type(value), value)) not in known:
+            known[key] = function(value)
+    return [known[type(value), value] for value in values]
 
 
 def label(value: Any) -> str:

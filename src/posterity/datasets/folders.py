@@ -88,7 +88,8 @@ def read_image(path: Path, size: tuple[int, int], channels: int) -> np.ndarray:
             picture.load()
             if picture.mode.startswith("I"):  # 16 bits, which PIL would clip
                 picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-            picture = turned(picture).convert("L" if channels == 1 else "RGB")
+            turned(picture, in_place=True)
+            picture = picture.convert("L" if channels == 1 else "RGB")
             picture = picture.resize((size[1], size[0]), image.Resampling.BILINEAR)
             return np.asarray(picture, dtype=np.uint8).reshape(*size, channels).transpose(2, 0, 1)
 

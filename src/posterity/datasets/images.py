@@ -1,5 +1,6 @@
 """The papers' image sets in their official binary formats: MNIST's idx and CIFAR's records."""
 
+import contextlib
 import gzip
 import os
 import struct
@@ -18,7 +19,7 @@ from posterity.errors import Error
 Folder = str | os.PathLike[str] | None
 Images = tuple[np.ndarray, np.ndarray]  # uint8 [n, channels, height, width] and int64 [n]
 
-_LIMIT = 1_000_000_000  # bytes of one unpacked file
+_LIMIT = 160_000_000  # bytes of one unpacked file: CIFAR-100's are the largest
 _IDX = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 
 
@@ -107,8 +108,8 @@ def read_idx(path: Path) -> np.ndarray:
                 raise Error(f"{path} is no idx file of bytes.")
             shape = struct.unpack(f">{axes}I", file.read(4 * axes))
             size = int(np.prod(shape, dtype=object))
-            if size > _LIMIT:
-                raise Error(f"{path} declares {size:,} bytes, which is too much.")
+            if not 0 < size <= _LIMIT:
+                raise Error(f"{path} declares {size:,} bytes, which is {'too much' if size else 'nothing'}.")
             content = file.read(size + 1)
     except (OSError, EOFError, zlib.error, struct.error) as error:
         raise Error(f"{path} cannot be read: {error}.") from error
@@ -222,8 +223,10 @@ def cifar100(data_dir: Folder = None, download: bool = True) -> Data:
     """Photographs of a hundred things, with CIFAR-10 outside where it is found."""
     folder = files.get(CIFAR100, data_dir, download)
     train, test = _read(CIFAR100, folder, "train"), _read(CIFAR100, folder, "test")
-    names = folder / "fine_label_names.txt"
-    classes = names.read_text("utf-8", "replace").split() if names.is_file() else []
+    names, classes = folder / "fine_label_names.txt", []
+    with contextlib.suppress(OSError):
+        if names.stat().st_size < 100_000 and names.is_file():
+            classes = names.read_text("utf-8", "replace").split()
     if len(set(classes)) != 100:
         classes = [str(i) for i in range(100)]
     outside = _outside(CIFAR10, data_dir, len(test[1]))

@@ -1,6 +1,7 @@
 """Readers of strangers' files: CSV, Parquet, NPZ. Nothing in them is executed; all trouble is an ``Error``."""
 
 import csv
+import math
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable
@@ -17,6 +18,8 @@ TEXT = (".csv", ".tsv", ".txt", ".data")
 PARQUET = (".parquet", ".pq")
 _SEPARATORS = ",;\t|"
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
+_SMALL = 128_000_000  # unpacked bytes that any file may hold
+_TIMES = {"npz": 200, "parquet": 1_000}  # the size of its file that a larger one may unpack to
 
 
 def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
@@ -45,18 +48,37 @@ def read_npz(path: Path, wanted: Iterable[str]) -> dict[str, np.ndarray]:
 
     def read(file: IO[bytes]) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(file) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _LIMIT:
-                raise Error(f"{path} unpacks to more than {_LIMIT:,} bytes.")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in wanted if name in arrays.files}
+            held = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            chosen = {name: held[name] for name in wanted if name in held}
+            _check_unpacked(path, "npz", sum(entry.file_size for entry in chosen.values()))
+            return {name: _array(archive, entry) for name, entry in chosen.items()}
 
     return guard(path, read)
+
+
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
+    """One array of an archive, which is as large as its header says before memory is taken for it."""
+    form: Any = np.lib.format
+    with archive.open(entry) as member:
+        short = form.read_magic(member) == (1, 0)
+        shape, _, kind = (form.read_array_header_1_0 if short else form.read_array_header_2_0)(member)
+        if kind.hasobject or math.prod(shape) * kind.itemsize != entry.file_size - member.tell():
+            raise Error(f"{archive.filename} cannot be read: it holds objects, or less than its header says.")
+    with archive.open(entry) as member:
+        return form.read_array(member, allow_pickle=False)
+
+
+def _check_unpacked(path: Path, kind: str, size: int) -> None:
+    """Refuse a file of a stranger that unpacks to far more than it is."""
+    if size > _LIMIT or size > max(_SMALL, _TIMES[kind] * path.stat().st_size):
+        raise Error(f"{path} unpacks to {size:,} bytes, which is too much for its size: save it uncompressed.")
 
 
 def guard(path: Path, read: Callable[[IO[bytes]], Any]) -> Any:
     """Read a file of unknown origin: whatever its reader raises becomes an ``Error`` that names the file."""
     try:
+        if not path.is_file():  # a device has no end
+            raise Error(f"{path} is no file.")
         with path.open("rb") as file:
             if not file.peek(1):
                 raise Error(f"{path} is empty.")
@@ -97,7 +119,13 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
         if line.count(separator) >= MOST_COLUMNS:
             raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
         text.seek(0)
-        header = [field.strip() for field in next(csv.reader(text, delimiter=separator), [])]
+        rows = csv.reader(text, delimiter=separator)
+        header = [field.strip() for field in next(rows, [])]
+        first = next((row for row in rows if row), [])
+        if any(field.strip() for field in first[len(header) :]) or len(first) > MOST_COLUMNS:
+            raise Error(f"{name} has {len(first)} fields in its first row, but only {len(header)} column names.")
+        text.seek(0)
+        next(csv.reader(text, delimiter=separator), None)  # pandas goes on behind the header
         # Everything is read as text, so that a column means the same in every file.
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
@@ -118,11 +146,17 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
 
 def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
     parquet = require("pyarrow.parquet")
-    source = parquet.ParquetFile(file)
-    metadata = source.metadata
-    if metadata.num_columns > MOST_COLUMNS or metadata.num_columns * metadata.num_rows * 8 > _LIMIT:
-        raise Error(f"{file.name} is too large: {metadata.num_rows:,} rows, {metadata.num_columns:,} columns.")
-    table = source.read()
+    metadata = parquet.ParquetFile(file).metadata
+    if metadata.num_columns > MOST_COLUMNS:
+        raise Error(f"{file.name} has more than {MOST_COLUMNS:,} columns.")
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    stored = sum(group.total_byte_size for group in groups)
+    _check_unpacked(Path(file.name), "parquet", max(stored, 8 * metadata.num_columns * metadata.num_rows))
+    # A text that a file holds once for many rows is kept once.
+    leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.max_repetition_level == 0]
+    file.seek(0)
+    table = parquet.ParquetFile(file, read_dictionary=texts).read()
     names, columns = [], []
     for name, values in zip(table.column_names, table.columns, strict=True):
         if not name.startswith("__index_level_"):
@@ -152,18 +186,17 @@ def _raw(name: str, series: Any) -> np.ndarray | None:
 
 def _unique(names: list[str]) -> list[str]:
     """Name the unnamed by their place, and number repeated names: a, a.1, a.2."""
-    result: list[str] = []
-    taken = set(names)
+    result: dict[str, int] = {}
+    taken, repeats = set(names), dict.fromkeys(names, 0)
     for place, name in enumerate(names):
-        fresh = name or f"column {place + 1}"
-        repeat = 0
+        start = fresh = name or f"column {place + 1}"
         while fresh in result or (fresh != name and fresh in taken):
-            repeat += 1
-            fresh = f"{name or f'column {place + 1}'}.{repeat}"
-        if repeat:
+            repeats[name] += 1
+            fresh = f"{start}.{repeats[name]}"
+        if fresh not in (name, start):
             warnings.warn(f"There are several columns named {name!r}; one is now called {fresh!r}.")
-        result.append(fresh)
-    return result
+        result[fresh] = place
+    return list(result)
 
 
 def _is_number(text: str) -> bool:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from posterity import inputs
 from posterity.functions import Functions
 from posterity.posterior import Description, Entry, Posterior, count
+from posterity.state import alone
 
 
 class MAP(Posterior):
@@ -37,7 +38,8 @@ class MAP(Posterior):
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """The network's output, `[samples, batch, ...]`."""
-        once = inputs.output(inputs.call(self.network, x), self.output)
+        with alone():
+            once = inputs.output(inputs.call(self.network, x), self.output)
         return once.unsqueeze(0).expand(self.samples, *once.shape)
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:

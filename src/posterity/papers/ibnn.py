@@ -32,7 +32,7 @@ DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "digits"}
 CLASSES = {"cifar10": 10, "cifar100": 100, "digits": 10}
 #: Draws of MC-dropout and BNN-VI: as many as iBNN-16 has. The paper does not say how many it took.
 DRAWS = 80
-#: K and γ of it, chosen by `entropic` on held-out images.
+#: K and γ of it; `entropic` compares them with others on held-out images.
 CHOSEN = {"smoke": (2, 8.0), "small": (4, 16.0), "full": (4, 80.0)}
 COMPONENTS = (4, 8, 16, 24, 32)
 LARGE_BATCH = 512
