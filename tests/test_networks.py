@@ -174,6 +174,7 @@ def test_a_recipe_survives_json_and_rebuilds_the_same_architecture(name):
         {"name": "wideresnet", "arguments": {"depth": None}},
         {"name": "smallconv", "arguments": {"size": []}},
         {"name": "smallconv", "arguments": {"size": {}}},
+        {"name": "lenet", "arguments": {"name": "mlp"}},
     ],
 )
 def test_a_bad_recipe_is_an_error_that_says_so(recipe):

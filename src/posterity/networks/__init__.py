@@ -57,7 +57,7 @@ def names() -> dict[str, str]:
     return {name: (inspect.getdoc(cls) or "").partition("\n")[0] for name, cls in _TABLE.items()}
 
 
-def create(name: str, **arguments: Any) -> nn.Module:
+def create(name: str, /, **arguments: Any) -> nn.Module:
     """Build a network by its short name: ``create("mlp", inputs=8, outputs=1)``."""
     cls = _TABLE.get(name) if isinstance(name, str) else None
     if cls is None:
