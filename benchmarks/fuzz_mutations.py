@@ -265,6 +265,10 @@ def _npy(array: np.ndarray) -> bytes:
     return made.getvalue()
 
 
+#: Bytes of a table at most: larger ones take their time for good reason.
+LARGEST = 16_000_000
+
+
 def change_csv(content: bytes, r: random.Random) -> bytes:
     """A table with hostile cells, lines or columns."""
     lines = content.split(b"\n")
@@ -302,7 +306,7 @@ def change_csv(content: bytes, r: random.Random) -> bytes:
         lines[at] = b",".join(fields)
         if what > 0.9:
             lines.insert(at, r.choice((b"", b"#", b",,,,", b"\r", b"sep=;", b"a;b;c", b"\xef\xbb\xbf")))
-    text = r.choice((b"\n", b"\n", b"\n", b"\r\n", b"\r")).join(lines)
+    text = r.choice((b"\n", b"\n", b"\n", b"\r\n", b"\r")).join(lines)[:LARGEST]
     if r.random() < 0.1:
         return text.decode("utf-8", "replace").encode(
             r.choice(("utf-16", "utf-16-le", "utf-8-sig", "utf-32")), "replace"

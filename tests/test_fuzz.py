@@ -116,6 +116,7 @@ def fit(folder):
         lambda head, state: head.update(settings=[]),
         lambda head, state: head["settings"].update(seed="x"),
         lambda head, state: head["progress"].update(since=1.5),
+        lambda head, state: head["progress"].update(since=2**31),
         lambda head, state: head["progress"].update(count=-1),
         lambda head, state: head["progress"].update(penalty="x"),
         lambda head, state: head["progress"].update(history=[[]]),

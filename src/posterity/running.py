@@ -277,6 +277,8 @@ class Run:
             self.sum.copy_(found.extra["sum"])
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
+            if not 0 <= self.since <= self.count <= self.total:
+                raise ValueError("its counts of steps do not agree.")
             self.last_loss, self.penalty = found.progress["last_loss"], found.progress["penalty"]
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise Error(f"The checkpoint does not belong to this posterior: {error}") from error
