@@ -220,10 +220,9 @@ class Run:
         total, rows = 0.0, 0.0
         draws = min(self.posterior.draws, 32)
         generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
+        batches = Batches(data, 1024, False, self.sum.device, self.processes.rank, self.processes.count)
         with self.processes.whole():
-            for batch in Batches(data, 1024, False, self.sum.device, self.processes.rank, self.processes.count).epoch(
-                0
-            ):
+            for batch in batches.epoch(0):
                 if batch.y is None:
                     raise Error("Validation needs answers: its data give inputs alone.")
                 prediction = predict(self.posterior, batch.x, draws, generator)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posterity import posterior
+
 
 class Share(NamedTuple):
     """Rows `start` to `stop` of a batch of `rows`; `counts` is False where there were too few: they are another's."""
@@ -63,10 +65,8 @@ def mine(noise: Tensor, each: int = 1) -> Tensor:
 
 def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard normal noise `[rows, ...]` for the rows here, or for copies of the batch one after another."""
-    from posterity.posterior import randn as all_of
-
     share = _NOW.get()
     if share is None or not copies(shape[0]):
-        return all_of(shape, like, generator)
-    noise = all_of((whole(shape[0]), *shape[1:]), like, generator)
+        return posterior.randn(shape, like, generator)
+    noise = posterior.randn((whole(shape[0]), *shape[1:]), like, generator)
     return noise.unflatten(0, (-1, share.rows))[:, share.start : share.stop].flatten(0, 1)

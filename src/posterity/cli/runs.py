@@ -24,11 +24,22 @@ POINTS = 100
 """Of a training curve that a report shows."""
 SMALL = 200_000
 """Parameters of a network that one thread trains faster than several, which would wait for each other."""
-GIVEN = {"network", "posterior", "data", "likelihood", "epochs", "batch_size", "seed", "device", "graph"} | {
-    "generator",
-    "checkpoint",
-    "progress",
-}
+GIVEN = set(
+    [
+        "network",
+        "posterior",
+        "data",
+        "likelihood",
+        "epochs",
+        "batch_size",
+        "seed",
+        "generator",
+        "device",
+        "graph",
+        "checkpoint",
+        "progress",
+    ]
+)
 """Arguments that a run has from elsewhere than from `tune`."""
 LARGEST = 1e6
 """Of any number in the settings that `tune` found."""
@@ -143,7 +154,7 @@ def execute(
         graph=True,  # these networks do the same in every step
         checkpoint=checkpoint,
         progress=progress,
-        **({"lr": settings.lr} | tuned["fit"] if settings.lr is None else tuned["fit"] | {"lr": settings.lr}),
+        **tuned["fit"] | ({} if settings.lr is None else {"lr": settings.lr}),
     )
     posterior.preprocessing = data.preprocessing
     x, y = data.test
