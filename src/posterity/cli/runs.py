@@ -24,22 +24,20 @@ POINTS = 100
 """Of a training curve that a report shows."""
 SMALL = 200_000
 """Parameters of a network that one thread trains faster than several, which would wait for each other."""
-GIVEN = set(
-    [
-        "network",
-        "posterior",
-        "data",
-        "likelihood",
-        "epochs",
-        "batch_size",
-        "seed",
-        "generator",
-        "device",
-        "graph",
-        "checkpoint",
-        "progress",
-    ]
-)
+GIVEN = {
+    "network",
+    "posterior",
+    "data",
+    "likelihood",
+    "epochs",
+    "batch_size",
+    "seed",
+    "generator",
+    "device",
+    "graph",
+    "checkpoint",
+    "progress",
+}
 """Arguments that a run has from elsewhere than from `tune`."""
 LARGEST = 1e6
 """Of any number in the settings that `tune` found."""
