@@ -101,10 +101,10 @@ def under_noise(curves: Mapping[str, Mapping[str, Any]], title: str) -> "Figure"
     return described(figure, f"{title}: mean entropy under noise, in nats: {listing(ends)}.")
 
 
-def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: str, y: str) -> "Figure":
-    """A panel for each place: a line of points (x, y) for each name."""
+def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: str) -> "Figure":
+    """A panel for each quantity: a line of points (x, quantity) for each name."""
     with panels(1, max(1, len(curves)), max(4.6, 3.6 * len(curves)), 3.3) as (figure, grid):
-        for axes, (place, lines) in zip(grid[0], curves.items(), strict=False):
+        for axes, (title, lines) in zip(grid[0], curves.items(), strict=False):
             for at, (name, points) in enumerate(lines.items()):
                 if points:
                     axes.plot(*zip(*points, strict=True), "o-", color=color(at), label=name)
@@ -112,12 +112,12 @@ def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: 
             axes.set_xscale("symlog", linthresh=min((g for g in values if g), default=1))
             axes.set_xticks(values, [f"{g:g}" for g in values])
             axes.minorticks_off()
-            axes.set(title=place, xlabel=x, ylabel=y)
+            axes.set(title=title, xlabel=x)
             axes.grid(color=FAINT)
         legend(figure)
     best = {
-        place: f"{min(value for points in lines.values() for _, value in points):.4g}"
-        for place, lines in curves.items()
+        title: f"{min(value for points in lines.values() for _, value in points):.4g}"
+        for title, lines in curves.items()
         if any(lines.values())
     }
-    return described(figure, f"{y} against {x}. The lowest: {listing(best)}.")
+    return described(figure, f"{', '.join(curves)}, against {x}. The lowest: {listing(best)}.")
