@@ -184,8 +184,8 @@ def entropic(bench: Bench) -> Outcome:
         best = min(tried, key=lambda name: _value(tried[name], "nll"))
         zero = min((_value(r, "nll") for name, r in tried.items() if name.endswith("gamma 0")), default=None)
         findings.append(
-            f"{title}, {epochs} epoch{"s" * (epochs > 1)}: the lowest NLL on held-out images is {_value(tried[best], 'nll'):.4f}, with "
-            f"{best.replace('gamma', 'γ =').replace('K', 'K =')}"
+            f"{title}, {epochs} epoch{'s' * (epochs > 1)}: the lowest NLL on held-out images is "
+            f"{_value(tried[best], 'nll'):.4f}, with {best.replace('gamma', 'γ =').replace('K', 'K =')}"
             + ("." if zero is None else f"; with γ = 0 it is {zero:.4f}.")
         )
     rows = []
