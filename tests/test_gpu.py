@@ -56,6 +56,25 @@ def test_a_step_with_coins_of_its_own_is_not_captured():
         posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
 
 
+def test_a_step_that_waits_for_the_device_runs_as_it_is():
+    class Waiting(torch.nn.Linear):
+        def forward(self, x):
+            noisy = super().forward(x) + 0.01 * torch.randn(2, device=x.device)
+            return noisy * (1 + (float(noisy.detach().sum()) > 0))
+
+    x, y = torch.randn(64, 3), torch.randint(2, (64,))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        posterity.fit(posterity.MAP(Waiting(3, 2)), (x, y), epochs=3, batch_size=16, graph=True, progress=False)
+    assert torch.randn(2, device="cuda").isfinite().all()
+
+
+def test_the_nearest_neighbour_divergence_is_captured(recwarn):
+    posterior = posterity.BayesByHypernet(seeded(mlp), divergence="nearest", centre=False, jitter=0.0, seed=0)
+    x, y = torch.randn(64, 5), torch.arange(64) % 3
+    posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+
+
 def test_predictions_on_a_device_are_summarised():
     posterior = posterity.IBNN(seeded(mlp), seed=0).cuda()
     x, y = torch.randn(40, 5).cuda(), (torch.arange(40) % 3).cuda()

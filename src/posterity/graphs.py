@@ -73,12 +73,20 @@ class Graph:
         except Exception as error:
             self.works = False
             torch.cuda.synchronize(self.device)
+            _released(self.device)
             reason = str(error).partition("\n")[0]
             warnings.warn(f"The step cannot be captured as a CUDA graph, so it runs as it is: {reason}.", stacklevel=2)
         else:
             self.graph, self.given, self.loss = graph, given, loss
         finally:
             torch.cuda.set_rng_state(state, self.device)
+
+
+def _released(device: torch.device) -> None:
+    """Free the generator from a capture that broke: it would refuse to draw outside a graph."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _elsewhere() -> tuple[Any, ...]:

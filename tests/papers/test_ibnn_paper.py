@@ -120,7 +120,7 @@ def test_recorded_full_runs_are_those_of_the_present_settings():
 
 
 def test_sgd_is_dropout_without_dropout():
-    record = {"scores": {"nll": 1.0}, "undisturbed": {"scores": {"nll": 2.0}}}
+    record = {"scores": {"nll": 1.0}, "undisturbed": {"scores": {"nll": 2.0}}, "settings": {"data": "cifar10"}}
 
     class Only(Bench):
         def cell(self, name, settings, make):
@@ -153,3 +153,11 @@ def test_the_sums_of_calibration_bins(folder):
     bins = {key: torch.tensor(value) for key, value in outcome.numbers["LeNet, digits"]["iBNN-16"].items()}
     gap = (bins["share"] * (bins["confidence"] - bins["accuracy"]).abs()).sum()
     assert float(gap) == pytest.approx(rows["iBNN-16"][0]["scores"]["ece"], abs=1e-5)
+
+
+def test_a_network_that_learned_nothing_is_left_out_and_named():
+    dead, alive = ({"scores": {"nll": v}, "settings": {"data": "cifar10"}, "seed": 3} for v in (2.30259, 0.4))
+    assert ibnn._alive([dead, alive]) == [alive]
+    (said,) = ibnn._stuck({"SGD": [dead, alive], "iBNN-16": [alive]}, "VGG-16, CIFAR-10")
+    assert said.startswith("VGG-16, CIFAR-10: SGD (seed 3) learned nothing")
+    assert not ibnn._stuck({"SGD": [alive]}, "VGG-16, CIFAR-10")

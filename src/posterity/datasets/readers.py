@@ -4,7 +4,7 @@ import csv
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +20,9 @@ _SEPARATORS = ",;\t|"
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
 _SMALL = 128_000_000  # unpacked bytes that any file may hold
 _TIMES = {"npz": 200, "parquet": 1_000}  # the size of its file that a larger one may unpack to
+_LONGEST_NAMES = 10_000_000  # characters of all column names of a text file
+_FEW_CELLS = 4_000_000  # cells that any text file may hold, and that are read at once
+_CELLS_PER_BYTE = 8  # that a larger one may hold; at most one where every row is as long as the header
 
 
 def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
@@ -114,14 +117,13 @@ def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
 def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | None]]:
     pandas = require("pandas")
     with open(name, encoding=encoding, newline="") as text:
-        line = text.readline(10_000_000)
+        line = text.readline(_LONGEST_NAMES)
         separator = max(_SEPARATORS, key=line.count)
-        if line.count(separator) >= MOST_COLUMNS:
-            raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
         text.seek(0)
-        rows = csv.reader(text, delimiter=separator)
-        header = [field.strip() for field in next(rows, [])]
-        first = next((row for row in rows if row), [])
+        header = [field.strip() for field in next(csv.reader(_start(text), delimiter=separator), [])]
+        if len(header) > MOST_COLUMNS:
+            raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
+        first = next((row for row in csv.reader(text, delimiter=separator) if row), [])
         if any(field.strip() for field in first[len(header) :]) or len(first) > MOST_COLUMNS:
             raise Error(f"{name} has {len(first)} fields in its first row, but only {len(header)} column names.")
         text.seek(0)
@@ -129,19 +131,48 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
         # Everything is read as text, so that a column means the same in every file.
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            frame = pandas.read_csv(
+            frames = pandas.read_csv(
                 text,
                 sep=separator,
                 header=None,
                 names=range(len(header)),
                 index_col=False,
-                dtype=str,
+                dtype=object,
                 na_values=["?"],
                 skipinitialspace=True,
+                chunksize=_FEW_CELLS // max(1, len(header)),
+                low_memory=False,
             )
+            cells = _cells(Path(name), len(header), frames)
     if len(header) > 1 and all(_is_number(field) for field in header):
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
-    return header, [_raw(title, frame[i]) for i, title in enumerate(header)]
+    return header, list(cells)
+
+
+def _start(text: IO[str]) -> Iterator[str]:
+    """The lines of a file, of which column names fill no more than they may."""
+    size = 0
+    while line := text.readline(_LONGEST_NAMES):
+        size += len(line)
+        if size >= _LONGEST_NAMES:
+            raise Error(f"{text.name} has column names of more than {_LONGEST_NAMES:,} characters.")
+        yield line
+
+
+def _cells(path: Path, columns: int, frames: Iterable[Any]) -> np.ndarray:
+    """The texts [columns, rows] of a file that is read piece by piece; None where there is none.
+
+    Short rows are filled up, so that a small file may ask for far more memory than it has bytes.
+    """
+    parts, rows, most = [], 0, max(_FEW_CELLS, _CELLS_PER_BYTE * path.stat().st_size)
+    for frame in frames:
+        rows += len(frame)
+        if rows * columns > most:
+            raise Error(f"{path} has {columns:,} column names, but rows of far fewer fields: fill them up.")
+        values = np.array(frame.to_numpy(dtype=object).T, order="C")
+        values[values != values] = None  # NaN, which alone differs from itself
+        parts.append(values)
+    return np.concatenate(parts, axis=1) if parts else np.empty((columns, 0), dtype=object)
 
 
 def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:

@@ -235,7 +235,8 @@ class BayesByHypernet(WeightPosterior):
 
     def _nearest(self, draws: Tensor, prior: Tensor) -> Tensor:
         value = nearest_neighbour_kl(draws, prior)
-        if not self.warned and not torch.compiler.is_compiling() and float(value.detach()) < 0:
+        captured = torch.compiler.is_compiling() or (value.is_cuda and torch.cuda.is_current_stream_capturing())
+        if not self.warned and not captured and float(value.detach()) < 0:
             self.warned = True
             warnings.warn(
                 "The nearest-neighbour estimate of the divergence is negative: the weights are spread wider than the "
