@@ -6,14 +6,14 @@ INSTALLED := $(VENV)/.installed
 # Two cores: one thread a worker is faster and steadier than two that share.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
-.PHONY: demo test lint format install browser bench clean
+.PHONY: demo test docs lint format install browser bench clean
 
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all,export,huggingface,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all,export,huggingface,docs,dev]"
 	touch $@
 
 demo: install
@@ -33,11 +33,16 @@ browser:
 test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2
 
+# The site, in build/docs/html: every page is run, and a warning is an error.
+docs: install
+	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -d build/docs/trees docs build/docs/html
+	@echo "Open build/docs/html/index.html."
+
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What it costs on one thread, beside other libraries too (each in an environment of its own); writes docs/speed.md.
+# What it costs on one thread, beside other libraries too (each in an environment of its own); writes docs/results/speed.md.
 bench: install
 	for part in training_step scores predict_memory peers speed_page; do \
 		OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$part || exit 1; \

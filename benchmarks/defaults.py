@@ -3,7 +3,7 @@
     python -m benchmarks.defaults choose --out FILE     settings against each other on validation splits
     python -m benchmarks.defaults confirm --out FILE    the defaults against MAP, on the test splits
     python -m benchmarks.defaults show FILE             a table on the screen
-    python -m benchmarks.defaults page                  docs/defaults.md, from the runs recorded in benchmarks/results
+    python -m benchmarks.defaults page                  docs/results/defaults.md, from the runs recorded in benchmarks/results
 
 Nothing of a test split is seen by `choose`: a tenth of each training part is held out. Runs that FILE holds already
 are not repeated, so a stopped command goes on where it was.
@@ -169,7 +169,7 @@ def show(records: list[dict[str, Any]]) -> None:
 
 
 def page() -> str:
-    """docs/defaults.md: both tables, from the recorded runs."""
+    """docs/results/defaults.md: both tables, from the recorded runs."""
     results = Path(__file__).parent / "results"
     confirmed = _grouped(read(results / "defaults_confirm.jsonl"))
     runs = {name: confirmed[json.dumps({"method": name})] for name in METHODS}
@@ -352,7 +352,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.command == "page":
-        (Path(__file__).parents[1] / "docs" / "defaults.md").write_text(page())
+        (Path(__file__).parents[1] / "docs" / "results" / "defaults.md").write_text(page())
         return
     if options.command == "show":
         show(read(Path(options.file)))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.mutants run [--count 100] [--only methods/bbb.py] [--again]
     python -m benchmarks.mutants show    the survivors
-    python -m benchmarks.mutants page    docs/mutants.md, from the recorded runs and the reasons beside them
+    python -m benchmarks.mutants page    docs/results/mutants.md, from the recorded runs and the reasons beside them
 
 A mutant is the package with one operator, number, comparison or call changed. It is killed if a test fails, or takes
 three times as long as with the right code. Mutants that the file of results holds already are not run again, except
@@ -45,7 +45,7 @@ METHODS = sorted(f"methods/{path.name}" for path in (PACKAGE / "methods").glob("
 FILES = [*METHODS, "likelihoods.py", "prediction.py"]
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.jsonl"
 REASONS = ROOT / "benchmarks" / "results" / "mutants_reasons.json"
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "docs" / "results" / "mutants.md"
 KINDS = {
     "equivalent": "the results are the same",
     "harmless": "time, memory or the choice of a path to the same result",
@@ -324,7 +324,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page() -> str:
-    """docs/mutants.md; every survivor must have a reason, and every reason a survivor."""
+    """docs/results/mutants.md; every survivor must have a reason, and every reason a survivor."""
     head, records = json.loads(RESULTS.read_text().splitlines()[0]), read()
     reasons = json.loads(REASONS.read_text())
     alive = {name(record): record for record in records if not record["killed"]}

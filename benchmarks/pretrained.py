@@ -2,7 +2,7 @@
 
     python -m benchmarks.pretrained choose --twin FILE --out FILE        settings, scored on held-out training data
     python -m benchmarks.pretrained test --weights FOLDER --out FILE     the chosen ones and the rivals, on the test data
-    python -m benchmarks.pretrained page --out FILE                      docs/pretrained.md from a file of test runs
+    python -m benchmarks.pretrained page --out FILE                      docs/results/pretrained.md from a file of test runs
 
 FOLDER holds cifar10_resnet20.safetensors and cifar10_resnet56.safetensors: networks of `posterity.networks.ResNet`,
 trained on all 50,000 training images with ImageNet's mean and standard deviation. They know every training image by
@@ -31,7 +31,7 @@ from posterity.prediction import CategoricalPrediction
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HELD_OUT = 5_000
-PAGE = Path(__file__).parents[1] / "docs" / "pretrained.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "pretrained.md"
 RECIPE: dict[str, Any] = {
     "epochs": 8,
     "batch_size": 256,

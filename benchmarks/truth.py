@@ -1,7 +1,7 @@
 """Every method against posteriors that are known: the scenarios of tests/exact.
 
     python -m benchmarks.truth run      train and measure, into benchmarks/results/truth.json
-    python -m benchmarks.truth page     docs/truth.md and its pictures, from the recorded runs
+    python -m benchmarks.truth page     docs/results/truth.md and its pictures, from the recorded runs
 
 Runs that the file holds already are not repeated, so a stopped command goes on where it was.
 """
@@ -33,7 +33,7 @@ from torch import nn  # noqa: E402
 from benchmarks.measure import machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "truth.json"
-PAGE, IMAGES = ROOT / "docs" / "truth.md", ROOT / "docs" / "images"
+PAGE, IMAGES = ROOT / "docs" / "results" / "truth.md", ROOT / "docs" / "images"
 SEEDS = (0, 1, 2)
 #: The network once more, for those methods that keep a centre, which then starts at a mode of the posterior.
 STARTED = "network, from its mode"
@@ -211,7 +211,7 @@ def closest(record: Run, scenario: str) -> list[str]:
 
 
 def page(record: Run) -> str:
-    """docs/truth.md."""
+    """docs/results/truth.md."""
     chains, machine_ = record["chains"], record["machine"]
     first = chains["runs"][0]
     wrong = {
@@ -275,11 +275,11 @@ def page(record: Run) -> str:
         f"A single hump of *signs* cannot have a gap below log 4 = 1.39; LIVI reports {wrong['livi', 'signs']:.2f} and the hypernet {wrong['bbh', 'signs']:.2f}. Their draws are close all",
         "the same. Use these objectives to train, not to compare models.",
         "",
-        "![Functions of each method on the network, beside NUTS](images/truth-network.png)",
+        "![Functions of each method on the network, beside NUTS](../images/truth-network.png)",
         "",
         "*Bands of 50 % and 90 % of f(x), median and data; seed 0. Beyond the data and in the gap a posterior should widen as NUTS does.*",
         "",
-        "![The two humps of signs](images/truth-signs.png)",
+        "![The two humps of signs](../images/truth-signs.png)",
         "",
         "*f along (1, 1) in* signs*: the posterior (grey) and each method, seed 0.*",
     ]

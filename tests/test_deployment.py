@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
+from pages import blocks
 from posterity.cli.app import app
 from posterity.datasets import Preprocessing
 from posterity.deployment import files, tracing
@@ -24,7 +24,6 @@ from zoo import ZOO, Recurrent
 
 PARTS = ["total", "aleatoric", "epistemic"]
 SAMPLES = 3
-DOCS = Path(__file__).parents[1] / "docs" / "deployment.md"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -502,6 +501,6 @@ def test_mistakes_on_the_command_line_end_in_a_sentence(tmp_path, houses):
 
 def test_the_guide_runs_as_it_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S)
-    assert len(blocks) >= 3
-    exec("\n".join(blocks), {})
+    found = blocks("docs/guides/deployment.md")
+    assert len(found) >= 3
+    exec("\n".join(found), {})

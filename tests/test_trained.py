@@ -1,4 +1,4 @@
-"""Trained networks: weights that stay to the bit, barely move or are free, and docs/trained.md."""
+"""Trained networks: weights that stay to the bit, barely move or are free, and docs/guides/trained.md."""
 
 import copy
 
@@ -8,8 +8,8 @@ from torch import nn
 
 import posterity
 from common import ConvNet, generator, seeded
+from pages import blocks
 from posterity.training import train_mode
-from test_loops import blocks
 
 X, Y = torch.randn(60, 1, 6, 6, generator=generator(1)), torch.arange(60) % 3
 
@@ -133,7 +133,7 @@ def test_the_page_says_what_happens(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
     with torch.random.fork_rng():
-        for block in blocks("trained.md"):
+        for block in blocks("docs/guides/trained.md"):
             exec(block, names)
     trained, x = names["trained"], names["x_test"]
     assert equal(names["frozen"].network, trained.state_dict())

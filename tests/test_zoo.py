@@ -1,4 +1,4 @@
-"""Any network: nothing is skipped in silence, ties are kept, and docs/zoo.md says what the zoo shows."""
+"""Any network: nothing is skipped in silence, ties are kept, and docs/results/zoo.md says what the zoo shows."""
 
 import pytest
 import torch

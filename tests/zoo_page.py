@@ -16,7 +16,7 @@ import zoo_transformers
 from common import generator, seeded
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "zoo.md"
+PAGE = ROOT / "docs" / "results" / "zoo.md"
 ZOO = {**zoo.ZOO, **zoo_more.ZOO, **zoo_transformers.ZOO}
 HEADER = """# The zoo
 

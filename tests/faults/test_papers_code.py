@@ -245,7 +245,7 @@ def test_a_cifar_resnet_halves_its_images_twice():
 
 
 def test_the_defaults_in_the_documentation_are_those_of_the_code():
-    text = (ROOT / "docs" / "ibnn.md").read_text()
+    text = (ROOT / "docs" / "methods" / "ibnn.md").read_text()
     defaults = {name: p.default for name, p in inspect.signature(posterity.IBNN).parameters.items()}
     assert re.search(r'\| `"(\w+)"` \(default\)', text)[1] == defaults["kl"]
     assert float(re.search(r"\*\*The default is (\d+)\*\*", text)[1]) == defaults["gamma"]

@@ -1,4 +1,4 @@
-"""Defaults were chosen by evidence (docs/defaults.md) or by a paper: none changes by accident."""
+"""Defaults were chosen by evidence (docs/results/defaults.md) or by a paper: none changes by accident."""
 
 import inspect
 

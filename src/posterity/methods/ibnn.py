@@ -6,7 +6,7 @@ over the concatenation z of the noise of all layers: a row of the batch takes on
 weights U, b are points; the 2·K·nodes numbers μ and ρ, σ = softplus(ρ), are thousands where weights are millions.
 With γ > 0 this is the entropic node-BNN of Trinh et al. (ICML 2022).
 
-The defaults are not the paper's: they were chosen on validation splits of eight data sets (docs/defaults.md). The
+The defaults are not the paper's: they were chosen on validation splits of eight data sets (docs/results/defaults.md). The
 paper's settings are in `IBNN.recipe`.
 """
 

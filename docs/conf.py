@@ -1,0 +1,59 @@
+"""The site: pages are Markdown, code cells are run when it is built, and the reference comes from the docstrings."""
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+import posterity
+
+project = "posterity"
+release = version = posterity.__version__
+project_copyright = "the posterity authors"
+language = "en"
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+nb_execution_mode = "cache"  # a page is run again when its code changes; `make clean` forgets
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Shapes"]
+
+copybutton_exclude = ".linenos, .gp"
+
+html_theme = "furo"
+html_title = "posterity"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_math_renderer = "mathml"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#1b6b63", "color-brand-content": "#1b6b63"},
+    "dark_css_variables": {"color-brand-primary": "#6fc7bb", "color-brand-content": "#6fc7bb"},
+}
+
+
+def _inline(self, node):
+    self.body.append(tex2mathml(node.astext(), as_block=False))
+    raise nodes.SkipNode
+
+
+def _block(self, node):
+    self.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """Equations become MathML, which browsers draw themselves: no script, and nothing is fetched."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
