@@ -22,6 +22,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_merge_streams = True
 
+default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -54,6 +55,17 @@ def _block(self, node):
     raise nodes.SkipNode
 
 
+def _plain(app, what, name, obj, options, lines):
+    """In a docstring an absolute value is no substitution, and what is indented after a colon is code."""
+    for at, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if line.endswith(":") and lines[at + 1 : at + 2] == [""] and lines[at + 2][indent : indent + 4].isspace():
+            line += ":"
+        parts = line.split("`")
+        lines[at] = "`".join(p if n % 2 else p.replace("|", r"\|") for n, p in enumerate(parts))
+
+
 def setup(app):
     """Equations become MathML, which browsers draw themselves: no script, and nothing is fetched."""
+    app.connect("autodoc-process-docstring", _plain)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

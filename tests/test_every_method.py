@@ -11,14 +11,22 @@ from torch import nn
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
+from posterity import storage
+from skeleton import Isotropic
 
-METHODS = posterity.methods()
+#: With the method that docs/adding.md gives to copy.
+METHODS = posterity.methods() | {"skeleton": Isotropic}
 N = 6
 
 
 @pytest.fixture(params=METHODS)
 def method(request):
     return METHODS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setitem(storage.SAVED, "skeleton", Isotropic)
 
 
 @pytest.fixture
