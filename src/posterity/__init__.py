@@ -10,6 +10,7 @@ from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.methods import IBNN, LIVI, MAP, MNF, BayesByBackprop, BayesByHypernet, DeepEnsemble, MCDropout
 from posterity.methods import table as methods
+from posterity.normalisation import Normalised
 from posterity.posterior import Posterior
 from posterity.prediction import Prediction, predict
 from posterity.storage import load, save
@@ -46,6 +47,7 @@ __all__ = [
     "Gaussian",
     "Likelihood",
     "MCDropout",
+    "Normalised",
     "Posterior",
     "Prediction",
     "Tokens",

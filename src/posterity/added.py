@@ -1,7 +1,7 @@
 """Dropout that is added to a network which has none: at the inputs of its layers."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -96,9 +96,9 @@ def add(network: nn.Module, names: list[str], rate: float) -> list[Drop]:
     return sites
 
 
-def call(network: nn.Module, added: Sequence[Drop], x: Any) -> Any:
-    """The network's result; what it uses without calling a layer is dropped here."""
-    swapped: dict[str, Tensor] = {}
+def call(network: nn.Module, added: Sequence[Drop], x: Any, weights: Mapping[str, Tensor] | None = None) -> Any:
+    """The network's result, with weights in place of its own; what it uses without calling a layer is dropped here."""
+    swapped: dict[str, Tensor] = dict(weights or {})
     for site in added:
         site.mask = None
         if site.on and (site.direct or site.inner):

@@ -20,6 +20,12 @@ class CropFlip:
         flip: whether to mirror left and right.
         fill: what comes in at the border: a number, or one for each channel. Black is −mean / std where images are
             standardised.
+
+    Example:
+        >>> import torch
+        >>> from posterity.augmentation import CropFlip
+        >>> CropFlip(4)(torch.rand(8, 3, 32, 32)).shape
+        torch.Size([8, 3, 32, 32])
     """
 
     def __init__(self, pixels: int = 4, flip: bool = True, fill: float | Sequence[float] = 0.0) -> None:

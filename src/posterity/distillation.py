@@ -145,6 +145,10 @@ class OnePass(Functions):
         self.layer, self.classes = posterior.layer, posterior.classes
         self.register_buffer("scales", posterior.scales.detach())
 
+    def each(self) -> Iterator[Any]:
+        """Not these: one pass of the network gives them all."""
+        raise Error("The functions of a distilled network are one pass, whose batch statistics are its own already.")
+
     def parts(self, x: Any) -> Iterator[Any]:
         """x as it is."""
         yield x
@@ -187,6 +191,16 @@ def distil(
         seed: of all that is random here.
         progress: progress bars; by default where standard error is a terminal.
         options: those of `fit` (epochs, lr, device, checkpoint, …). `validation` needs data with answers.
+
+    Example:
+        >>> import copy, posterity, torch
+        >>> from torch import nn
+        >>> teacher = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> x = torch.randn(60, 2)
+        >>> student = posterity.distil(teacher, copy.deepcopy(teacher.network), x, epochs=1, progress=False)
+        >>> prediction = posterity.predict(student, x, samples=50)  # for one pass of the student
+        >>> prediction.probs.shape, prediction.epistemic.shape
+        (torch.Size([60, 3]), torch.Size([60]))
     """
     if not isinstance(posterior, Posterior):
         raise Error(f"The teacher must be a posterior, posterity.IBNN(network) say; got {type(posterior).__name__}.")

@@ -5,7 +5,15 @@ from types import ModuleType
 
 
 class Error(ValueError):
-    """A mistake that a user can mend: the message says what is wrong and what to do."""
+    """A mistake that a user can mend: the message says what is wrong and what to do.
+
+    Example:
+        >>> import posterity
+        >>> posterity.IBNN("resnet")
+        Traceback (most recent call last):
+            ...
+        posterity.errors.Error: The network must be a torch.nn.Module; got str.
+    """
 
 
 def require(module: str) -> ModuleType:

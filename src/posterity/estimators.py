@@ -118,6 +118,10 @@ class _Estimator(BaseEstimator):
 
         It has `total`, `aleatoric` and `epistemic` uncertainty, `[n]` each, and `probs` `[n, classes]` or, in the units
         of y, `mean`, `std`, `interval(0.9)` and `quantile(q)`.
+
+        Args:
+            X: a data frame or an array `[n, features]`, as `fit` took it.
+            samples: functions drawn; by default those of the constructor.
         """
         return self._ask(self._inputs(X), samples)
 
@@ -222,7 +226,7 @@ class PosteriorClassifier(ClassifierMixin, _Estimator):
         hidden: the widths of the network's hidden layers.
         network: a function of the numbers of inputs and outputs that makes another network.
         options: of the method, such as `{"components": 8}`.
-        likelihood: of y; by default `Categorical()` or `Gaussian()`.
+        likelihood: of y, a `Categorical`; by default `Categorical()`.
         epochs, batch_size, lr: of training; by default what suits the size of the data.
         validation: the share of rows held out; the epoch with the lowest negative log-likelihood on them is kept. By
             default a tenth, of fewer than 500 rows 50 or a fifth. With None all rows train, to the end.
@@ -233,6 +237,16 @@ class PosteriorClassifier(ClassifierMixin, _Estimator):
 
     A fitted one has `classes_`, `posterior_`, `history_`, `preprocessing_`, `seed_`, `n_features_in_` and, for data
     frames, `feature_names_in_`.
+
+    Example:
+        >>> import numpy, posterity
+        >>> X = numpy.random.default_rng(0).normal(size=(60, 2))
+        >>> y = numpy.where(X[:, 0] > 0, "right", "left")
+        >>> model = posterity.PosteriorClassifier("ibnn", epochs=2, random_state=0).fit(X, y)
+        >>> model.classes_.tolist(), model.predict_proba(X).shape
+        (['left', 'right'], (60, 2))
+        >>> model.predict_posterior(X).epistemic.shape
+        torch.Size([60])
     """
 
     def predict(self, X: Any) -> np.ndarray:
@@ -266,9 +280,36 @@ class PosteriorClassifier(ClassifierMixin, _Estimator):
 class PosteriorRegressor(RegressorMixin, _Estimator):
     """A regressor of tables whose answers are distributions, in the units of y.
 
-    Arguments and fitted attributes are those of `PosteriorClassifier`, less `classes_`. By default one noise is learned
-    for all rows; `likelihood=posterity.Gaussian(heteroscedastic=True)` lets the network say how noisy each row is, and
-    `Gaussian(std=2.0)` says it in the units of y. y may have several columns, each with a noise of its own.
+    By default one noise is learned for all rows; `likelihood=posterity.Gaussian(heteroscedastic=True)` lets the network
+    say how noisy each row is, and `Gaussian(std=2.0)` says it in the units of y. y may have several columns, each with
+    a noise of its own.
+
+    Args:
+        method: one of `posterity.methods()`.
+        hidden: the widths of the network's hidden layers.
+        network: a function of the numbers of inputs and outputs that makes another network.
+        options: of the method, such as `{"components": 8}`.
+        likelihood: of y, a `Gaussian`; by default `Gaussian()`.
+        epochs, batch_size, lr: of training; by default what suits the size of the data.
+        validation: the share of rows held out; the epoch with the lowest negative log-likelihood on them is kept. By
+            default a tenth, of fewer than 500 rows 50 or a fifth. With None all rows train, to the end.
+        fit_options: further options of `posterity.fit`, such as `{"weight_decay": 0.01}`.
+        samples: functions drawn for a prediction; by default what suits the method.
+        random_state: of all that is random; with an int, fits are the same every time. Predictions always are.
+        device: "auto", or a torch device.
+
+    A fitted one has `posterior_`, `history_`, `preprocessing_`, `seed_`, `n_features_in_` and, for data frames,
+    `feature_names_in_`.
+
+    Example:
+        >>> import numpy, posterity
+        >>> X = numpy.random.default_rng(0).normal(size=(60, 2))
+        >>> model = posterity.PosteriorRegressor("ibnn", epochs=2, random_state=0).fit(X, 3 * X[:, 0] + 5)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape, bool((std > 0).all())
+        ((60,), (60,), True)
+        >>> model.sample_y(X, n_samples=4).shape
+        (60, 4)
     """
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,12 @@ class Functions(nn.Module):
         noise: their noise, `[n, size]`.
         weights: parameters and buffers that differ between functions, each `[n, *shape]`, by name.
         output: which part of the network's result is the answer.
+
+    Example:
+        >>> import posterity, torch
+        >>> functions = posterity.IBNN(torch.nn.Linear(2, 3)).draw(10)  # methods make them
+        >>> len(functions), functions(torch.randn(5, 2)).shape
+        (10, torch.Size([10, 5, 3]))
     """
 
     noise: Tensor | None
@@ -131,6 +138,24 @@ class Functions(nn.Module):
                 continue
             start += step
 
+    def each(self) -> Iterator[Callable[[Any], Tensor]]:
+        """The functions one after the other: each takes x and gives `[batch, ...]`."""
+        for i in range(self.count if self.perturbed else 1):
+            own = {key: getattr(self, f"weight{index}")[i] for index, key in enumerate(self.keys)}
+            noise = None if self.noise is None else self.noise[i]
+            yield partial(self._one, own, noise)
+
+    def replace(self, name: str, values: Tensor) -> None:
+        """Give each function a value of its own of a parameter or buffer, `[n, *shape]`; one for all where n is 1."""
+        if not self.perturbed:
+            module, _, key = name.rpartition(".")
+            self.network.get_submodule(module)._buffers[key] = values[0]
+            return
+        if name not in self.keys:
+            self.keys.append(name)
+        self.register_buffer(f"weight{self.keys.index(name)}", values)
+        self.fold_from = None
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the functions at their next call, part by part: worth it for thousands of rows, or many calls."""
         self.compiled = Compiled(*args, **kwargs)
@@ -186,7 +211,7 @@ class Functions(nn.Module):
             own = weights
         else:
             with alone():
-                own = self.sites.products(self.network, noise)
+                own = self.sites.products(self.network, noise) | weights
         if swaps is None:
             return self._with(own, x, ties=noise is None).unsqueeze(0)
         with ONE_AT_A_TIME, swaps.holding(own):
@@ -239,7 +264,7 @@ class Functions(nn.Module):
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         if noise is not None:
-            return inputs.output(self.sites.run(self.network, x, noise), self.output)
+            return inputs.output(self.sites.run(self.network, x, noise, weights), self.output)
         return self._with(weights, x)
 
     def _with(self, weights: dict[str, Tensor], x: Any, ties: bool = True) -> Tensor:

@@ -33,6 +33,12 @@ class Categorical(Likelihood):
     Args:
         weight: one weight per class, which multiplies the log-likelihood of that class.
         ignore: label of what is not observed (a padded token, an unlabelled pixel): it contributes nothing.
+
+    Example:
+        >>> import posterity, torch
+        >>> logits = torch.tensor([[[0.25, 0.75], [0.5, 0.5]]]).log()  # one draw, two data, two classes
+        >>> posterity.Categorical().log_prob(logits, torch.tensor([1, -100])).exp()
+        tensor([[0.7500, 1.0000]])
     """
 
     weight: Tensor | None
@@ -74,7 +80,14 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """Yes or no, for one label or many independent ones; outputs are logits of the shape of y."""
+    """Yes or no, for one label or many independent ones; outputs are logits of the shape of y.
+
+    Example:
+        >>> import posterity, torch
+        >>> logits = torch.zeros(1, 2, 3)  # one draw, two data, three labels each
+        >>> posterity.Bernoulli().log_prob(logits, torch.ones(2, 3)).exp()  # (1/2)³
+        tensor([[0.1250, 0.1250]])
+    """
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """y log σ(outputs) + (1 − y) log(1 − σ(outputs)), summed over labels."""
@@ -87,13 +100,19 @@ class Bernoulli(Likelihood):
 
 
 class Gaussian(Likelihood):
-    """A real number with Gaussian noise.
+    """Real numbers with Gaussian noise; outputs are means `[batch, outputs, ...]`, y is of the same shape.
 
     Args:
         std: the noise's standard deviation, where it is known: a number, or one for each output.
         heteroscedastic: the network gives it: the second half of its outputs (axis 1) is log σ.
+        initial: with neither, one standard deviation is learned, from here on: a number, or one for each output.
 
-    With neither, one standard deviation is learned, from `initial` on.
+    Example:
+        >>> import posterity, torch
+        >>> means = torch.zeros(1, 2, 1)  # one draw, two data, one output
+        >>> y = torch.tensor([[0.0], [2.0]])
+        >>> posterity.Gaussian(std=2.0).log_prob(means, y)  # −½ (y / 2)² − log 2 − ½ log 2π
+        tensor([[-1.6121, -2.1121]])
     """
 
     log_std: Tensor

@@ -56,6 +56,17 @@ class Posterior(nn.Module):
         network: any module; its parameters keep their names.
         samples: training draws per datum (S).
         output: which part of the network's result is the answer, where it returns several.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.BayesByBackprop(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> posterior.describe().uncertain
+        ['0.weight', '0.bias', '2.weight', '2.bias']
+        >>> x, y = torch.randn(5, 2), torch.tensor([0, 1, 2, 0, 1])
+        >>> loss = posterior.loss(x, y, size=1000)  # five of a thousand data
+        >>> loss.shape
+        torch.Size([])
     """
 
     #: Functions that `predict` draws where it is not told how many.
@@ -93,7 +104,23 @@ class Posterior(nn.Module):
         raise NotImplementedError
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
-        """n functions, each fixed until drawn again."""
+        """n functions, each fixed until drawn again: called with x, they give `[n, batch, ...]`.
+
+        Args:
+            n: how many.
+            generator: of the draws; without one, torch's global generator is used.
+
+        Example:
+            >>> import posterity, torch
+            >>> from torch import nn
+            >>> posterior = posterity.IBNN(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+            >>> functions = posterior.draw(10)
+            >>> x = torch.randn(5, 2)
+            >>> functions(x).shape
+            torch.Size([10, 5, 3])
+            >>> torch.equal(functions(x), functions(x))
+            True
+        """
         raise NotImplementedError
 
     def mean(self) -> Functions:

@@ -25,7 +25,22 @@ from posterity.posterior import Posterior, count
 
 
 class Prediction:
-    """What a posterior says of some rows. `total`, `aleatoric` and `epistemic` are `[batch, ...]`."""
+    """What a posterior says of some rows. `total`, `aleatoric` and `epistemic` are `[batch, ...]`.
+
+    That of classes has `probs` and `log_probs`, `[batch, classes, ...]`. That of yes and no has `probs` of the shape of
+    the network's output. That of real numbers has `mean`, `std`, `interval(level)` and `quantile(q)`, `[batch, ...]`,
+    and `means` and `variances` of each draw, `[draws, batch, ...]`.
+
+    Example:
+        >>> import posterity, torch
+        >>> prediction = posterity.predict(posterity.IBNN(torch.nn.Linear(2, 3)), torch.randn(5, 2))
+        >>> prediction.probs.shape, prediction.epistemic.shape
+        (torch.Size([5, 3]), torch.Size([5]))
+        >>> torch.equal(prediction.total, prediction.aleatoric + prediction.epistemic)
+        True
+        >>> len(prediction[:2])
+        2
+    """
 
     aleatoric: Tensor
     epistemic: Tensor
@@ -297,6 +312,8 @@ def predict(
 ) -> Any:
     """What a posterior says of some rows: the average over `samples` drawn functions, with its uncertainty.
 
+    What comes back is a `Prediction`; which numbers it has beside its uncertainties depends on the likelihood.
+
     Args:
         posterior: a trained posterior; nothing of it changes.
         data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out).
@@ -314,6 +331,18 @@ def predict(
         compile: compile what is done with a part of the rows, which takes seconds and makes the rest about twice as
             fast: for tens of thousands of rows. To use the same functions again and again, call `functions.compile()`
             on drawn ones.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1)))
+        >>> posterior.likelihood = posterity.Gaussian(std=0.1)  # else `fit` attaches it
+        >>> prediction = posterity.predict(posterior, torch.randn(8, 2))
+        >>> prediction.mean.shape, prediction.means.shape  # of five members
+        (torch.Size([8, 1]), torch.Size([5, 8, 1]))
+        >>> low, high = prediction.interval(0.9)
+        >>> bool((low < high).all())
+        True
     """
     if samples == "auto":
         if pairs or compile:

@@ -7,7 +7,7 @@ training then with one noise for all rows of the batch.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,12 +72,12 @@ class Sites:
     def _hooked(self) -> list[Site]:
         return [site for site in self.sites if not isinstance(site, Bare)]
 
-    def run(self, network: nn.Module, x: Any, noise: Tensor) -> Any:
-        """The network's result under noise `[size]` or `[rows, size]`."""
+    def run(self, network: nn.Module, x: Any, noise: Tensor, weights: Mapping[str, Tensor] | None = None) -> Any:
+        """The network's result under noise `[size]` or `[rows, size]`, and with weights in place of its own."""
         while True:
             with alone():
                 try:
-                    return self._run(network, x, noise)
+                    return self._run(network, x, noise, weights or {})
                 except Folded as folded:
                     name = str(folded)
                 finally:
@@ -90,8 +90,8 @@ class Sites:
             if site.layouts == before:  # how many positions share the axis of rows differs from batch to batch
                 site.shared = rows.APART
 
-    def _run(self, network: nn.Module, x: Any, noise: Tensor) -> Any:
-        swapped: dict[str, Tensor] = {}
+    def _run(self, network: nn.Module, x: Any, noise: Tensor, weights: Mapping[str, Tensor]) -> Any:
+        swapped: dict[str, Tensor] = dict(weights)
         unsure = not self.known and torch.compiler.is_compiling()
         for site, part in zip(self.sites, noise.split([site.size for site in self.sites], dim=-1), strict=True):
             site.set(part)

@@ -41,6 +41,13 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
         folder: where.
         network: with False, only what the posterior adds is written, to be laid over trained weights: kilobytes.
         preprocessing: what turns raw rows into the network's inputs (`posterity.datasets` makes it); kept with it.
+
+    Example:
+        >>> import posterity
+        >>> posterior = posterity.IBNN(posterity.networks.create("mlp", inputs=2, outputs=3))
+        >>> folder = posterity.save(posterior, "model")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['config.json', 'network.safetensors', 'posterior.safetensors']
     """
     folder = Path(folder)
     preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
@@ -95,6 +102,17 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
         folder: what `save` or `save_pretrained` wrote, or a run's `models/<method>`.
         network: the same architecture; its weights come from the folder, unless that was saved with network=False.
             It can be left out where the folder says which of `posterity.networks` it is.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> def network():
+        ...     return nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3))
+        >>> posterior = posterity.BayesByBackprop(network())
+        >>> folder = posterity.save(posterior, "model")
+        >>> again = posterity.load(folder, network())
+        >>> torch.equal(again.means, posterior.means)
+        True
     """
     folder = Path(folder)
     if (folder / "posterity_config.json").is_file():

@@ -19,6 +19,14 @@ class Tokens(Categorical):
         weight: one weight per class, which multiplies the log-likelihood of that class.
         ignore: label of what is not observed (padding, the further parts of a word): it contributes nothing.
         shift: the output at a token is compared with the label of the next one, as causal language models have it.
+
+    Example:
+        >>> import posterity, torch
+        >>> logits, labels = torch.zeros(1, 2, 5, 10), torch.zeros(2, 5, dtype=torch.long)
+        >>> labels[1, 3:] = -100  # padding
+        >>> likelihood = posterity.Tokens(shift=True)
+        >>> likelihood.log_prob(logits, labels) / torch.tensor(0.1).log()  # how many tokens counted
+        tensor([[4., 2.]])
     """
 
     def __init__(self, weight: Tensor | list[float] | None = None, ignore: int = -100, shift: bool = False) -> None:

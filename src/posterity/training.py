@@ -52,7 +52,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> History:
-    """Train a posterior.
+    """Train a posterior. What comes back is a list with one record for each epoch: loss, its parts, rates, seconds.
 
     Parameters that require no gradient stay as they are, and so do the running statistics of a batch normalisation
     whose own parameters are such (see `train_mode`).
@@ -90,6 +90,17 @@ def fit(
         checkpoint_every: seconds between two saves.
         callbacks: each is called after every epoch with the epoch's record and the posterior.
         progress: a progress bar; by default where standard error is a terminal.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> x, y = torch.randn(60, 2), torch.arange(60) % 3
+        >>> posterior = posterity.IBNN(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> history = posterity.fit(posterior, (x, y), posterity.Categorical(), epochs=2, seed=0, progress=False)
+        >>> [record["epoch"] for record in history]
+        [1, 2]
+        >>> posterity.predict(posterior, x).probs.shape
+        torch.Size([60, 3])
     """
     where = _device(device)
     posterior.likelihood = posterior.likelihood if likelihood is None else likelihood

@@ -52,7 +52,13 @@ _NAMES = {
 
 
 def names() -> dict[str, str]:
-    """Return the built-in data sets: name and description."""
+    """Return the built-in data sets: name and description.
+
+    Example:
+        >>> from posterity import datasets
+        >>> datasets.names()["toy/cubic"]
+        "x³ from 30 points with a gap (the iBNN paper's text)"
+    """
     return dict(_NAMES)
 
 
@@ -67,10 +73,20 @@ def load(
 ) -> Data:
     """Load a built-in data set or a file: CSV, Parquet, NPZ (arrays x and y) or a folder of images by class.
 
-    ``target`` names the column of a table to predict, or the array of an NPZ file (by default y). ``task`` is
-    "classification" or "regression"; None guesses it from the target. ``seed`` chooses the split, a UCI
-    set's fixed split, or a toy's noise. Files are sought in ``data_dir``, POSTERITY_DATA and the cache, and
-    downloaded to the cache if ``download``.
+    Args:
+        name: one of `names()`, or the path of a file or folder.
+        target: the column of a table to predict, or the array of an NPZ file (by default y).
+        task: "classification" or "regression"; None guesses it from the target.
+        seed: chooses the split, a UCI set's fixed split, or a toy's noise.
+        data_dir: where files are sought, before POSTERITY_DATA and the cache.
+        download: whether files that are nowhere are downloaded to the cache.
+
+    Example:
+        >>> from posterity import datasets
+        >>> data = datasets.load("toy/cubic")
+        >>> x, y = data.train
+        >>> x.shape, y.shape, data.task, data.outputs
+        (torch.Size([30, 1]), torch.Size([30, 1]), 'regression', 1)
     """
     random(seed)
     if task is not None and task not in tables.TASKS:
@@ -95,8 +111,12 @@ def load(
 def read_inputs(path: str | os.PathLike[str], preprocessing: Preprocessing) -> tuple[Tensor, Tensor | None]:
     """Read new rows or images for a trained model: x and, where every row has its target, y.
 
-    ``path`` is a table, an NPZ file with x, an image, or a folder of images, by class or not; rows keep the
-    file's order, images that of their sorted names.
+    x is float32, `[n, features]` or `[n, channels, height, width]`; y as in `Data`. Rows keep the file's order, images
+    that of their sorted names.
+
+    Args:
+        path: a table, an NPZ file with x, an image, or a folder of images, by class or not.
+        preprocessing: what the model was trained with, such as `posterior.preprocessing`.
     """
     path = Path(path).expanduser()
     if not path.exists():

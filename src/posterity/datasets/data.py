@@ -14,18 +14,24 @@ from posterity.errors import Error
 class Data:
     """A data set: preprocessed tensors, and the preprocessing that new inputs need.
 
-    ``train`` and ``test`` are pairs (x, y). x is float32, [n, features] or [n, channels, height, width]; y is
-    int64 [n] for classification and float32 [n, 1], standardised, for regression. ``outside`` holds inputs
-    from outside the data, preprocessed the same way.
+    x is float32, `[n, features]` or `[n, channels, height, width]`; y is int64 `[n]` for classification and float32
+    `[n, 1]`, standardised, for regression.
     """
 
     name: str
+    """As `load` was given it, or of the file."""
     task: str
+    """Either "classification" or "regression"."""
     train: tuple[Tensor, Tensor]
+    """x and y to train on."""
     test: tuple[Tensor, Tensor]
+    """x and y to test on."""
     preprocessing: Preprocessing
+    """What new inputs and targets need."""
     outside: Tensor | None = None
+    """Inputs from outside the data, preprocessed the same way."""
     outside_name: str = ""
+    """What these are."""
 
     @property
     def outputs(self) -> int:

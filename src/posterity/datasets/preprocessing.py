@@ -21,17 +21,18 @@ MOST_CHANNELS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing(ABC):
-    """What new inputs and targets need; a table's or images'.
-
-    ``target`` names the target column. For classification ``classes`` lists the class names in the order of
-    the network's outputs; for regression it is None, and targets are (value − target_mean) / target_std.
-    """
+    """What new inputs and targets need; a table's or images'. For regression, targets are (value − mean) / std."""
 
     kind: ClassVar[str]
+    """Either "table" or "images"."""
     target: str = "y"
+    """The target column."""
     classes: list[str] | None = None
+    """For classification, the class names in the order of the network's outputs; else None."""
     target_mean: float = 0.0
+    """Of the training targets, for regression."""
     target_std: float = 1.0
+    """Of the training targets, for regression."""
 
     @abstractmethod
     def inputs(self, raw: Any) -> Tensor:

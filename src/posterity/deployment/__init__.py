@@ -42,7 +42,9 @@ class Exported(NamedTuple):
     """What was written: where, and the facts that the file holds too, so that a stranger can use it."""
 
     path: Path
+    """The file."""
     facts: dict[str, Any]
+    """Its method, inputs and outputs with their types and shapes, how many functions it holds, and the like."""
 
 
 def export(

@@ -43,6 +43,14 @@ def check(
         size: N, where x is a part of the training data.
         warn: also raise each sentence as a warning.
         generator: of the draws.
+
+    Example:
+        >>> import posterity, torch
+        >>> found = posterity.diagnostics.check(posterity.MAP(torch.nn.Linear(2, 3)), torch.randn(50, 2))
+        >>> found[0].partition(":")[0]
+        'All functions drawn from MAP are the same'
+        >>> posterity.diagnostics.check(posterity.DeepEnsemble(torch.nn.Linear(2, 3)), torch.randn(50, 2))
+        []
     """
     with torch.no_grad():
         found = outputs(posterior.draw(max(2, posterior.draws), generator), x)

@@ -33,6 +33,12 @@ def effective_number(
         x: where the functions are compared; not needed with outputs.
         likelihood: how an output becomes a distribution of y; a posterior has its own.
         generator: of a posterior's draws.
+
+    Example:
+        >>> import posterity, torch
+        >>> outputs = torch.tensor([0.0, 0.0, 100.0, 100.0]).view(4, 1, 1)  # four functions, two of them distinct
+        >>> round(posterity.diagnostics.effective_number(outputs, likelihood=posterity.Gaussian(std=1.0)), 4)
+        2.0
     """
     if isinstance(draws, Posterior):
         likelihood = draws.likelihood if likelihood is None else likelihood

@@ -118,6 +118,16 @@ def sbc(
         names: of the D coordinates.
         level: how often a right posterior may be called wrong.
         seed: of ties and of the points.
+
+    Example:
+        >>> import torch
+        >>> from posterity.diagnostics import sbc
+        >>> truth, draws = torch.randn(200, 1), torch.randn(99, 200, 1)  # as if there were no data
+        >>> found = sbc(draws, truth)
+        >>> found.ranks.shape, found.passed
+        (torch.Size([200, 1]), True)
+        >>> sbc(draws / 3, truth).fault(0)
+        'over-confident: the truth lies outside most draws too often'
     """
     draws, true = pairs(samples, truth)
     labels = [f"θ{d}" for d in range(true.shape[1])] if names is None else list(names)

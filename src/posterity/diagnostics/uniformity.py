@@ -28,6 +28,16 @@ def uniformity(u: Tensor) -> Uniformity:
 
     Two tests share the level. Kolmogorov and Smirnov's sees any departure, given enough values, but is slow to see a
     wrong width; Neyman's smooth test (1937) sees a wrong place or width early.
+
+    Args:
+        u: numbers between 0 and 1; N of at least 20.
+
+    Example:
+        >>> import torch
+        >>> from posterity.diagnostics import uniformity
+        >>> u = (torch.arange(100) + 0.5) / 100
+        >>> float(uniformity(u).p_value) > 0.9, float(uniformity(u / 2).p_value) < 0.01
+        (True, True)
     """
     if len(u) < FEWEST:
         raise Error(f"A test of uniformity needs at least {FEWEST} simulations; got {len(u)}.")

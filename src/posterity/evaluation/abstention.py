@@ -44,7 +44,12 @@ class Abstention:
 
 
 def doubt(prediction: Any, by: str = "total") -> Tensor:
-    """The uncertainty that decides, [batch, ...]; a regression's outputs are averaged, [batch]."""
+    """The uncertainty that decides, [batch, ...]; a regression's outputs are averaged, [batch].
+
+    Args:
+        prediction: what `posterity.predict` returns
+        by: "total", "epistemic", "aleatoric" or, for classes, "confidence" (1 − the likeliest class's probability)
+    """
     if by not in MEASURES or (by == "confidence" and is_regression(prediction)):
         raise Error(f"Abstention goes by one of {', '.join(MEASURES)} (the last for classes only); got {by!r}.")
     if by != "confidence":
@@ -105,6 +110,17 @@ def control_risk(
         tolerance: for a regression: an answer is wrong where the mean is off by more than this in any output
         thresholds: from elsewhere, such as other data; then all of the data test
         seed: of the tenth
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> probs = torch.tensor([[0.99, 0.01]] * 300 + [[0.6, 0.4]] * 100)
+        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> y = torch.tensor([0] * 300 + [0, 1] * 50)  # of the unsure answers a half is wrong
+        >>> rule = evaluation.control_risk(prediction, y, risk=0.05)
+        >>> int(rule.accept(prediction).sum()), rule.bound < 0.05
+        (300, True)
     """
     if not 0 < risk < 1 or not 0 < confidence < 1:
         raise Error(f"Risk and confidence lie between 0 and 1; got {risk} and {confidence}.")

@@ -32,7 +32,17 @@ SLIDES_EPS = tuple(i / 20 for i in range(9))
 
 
 def pixel_bounds(mean: Channels, std: Channels) -> tuple[Tensor, Tensor]:
-    """What black and white, 0 and 1, are in inputs (pixels − mean) / std."""
+    """What black and white, 0 and 1, are in inputs (pixels − mean) / std.
+
+    Args:
+        mean: a number, or one for each channel
+        std: a number, or one for each channel
+
+    Example:
+        >>> from posterity.evaluation import pixel_bounds
+        >>> pixel_bounds(0.5, 0.25)
+        (tensor(-2., dtype=torch.float64), tensor(2., dtype=torch.float64))
+    """
     mean, std = (torch.as_tensor(value, dtype=torch.float64) for value in (mean, std))
     return -mean / std, (1 - mean) / std
 
@@ -60,7 +70,8 @@ def fgsm(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        x: inputs of its network, one tensor of real numbers `[n, ...]`, and y: their true answers.
+        x: inputs of its network, one tensor of real numbers `[n, ...]`.
+        y: their true answers, `[n, ...]`.
         eps: ε, in units of x / `scale`.
         protocol: "expected" or "slides".
         scale: with 1 / std of each channel, ε is in units of pixels where x is standardised.
@@ -68,6 +79,14 @@ def fgsm(
         samples: n; by default what suits the method.
         generator: of the functions; without one, torch's global generator.
         batch_size: rows at a time.
+
+    Example:
+        >>> import posterity, torch
+        >>> network = torch.nn.Linear(2, 2)
+        >>> network.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])  # the second input has no say
+        >>> x, y = torch.tensor([[1.0, 1.0]]), torch.tensor([0])
+        >>> posterity.evaluation.fgsm(posterity.MAP(network), x, y, eps=0.5)
+        tensor([[0.5000, 1.0000]])
     """
     each = one_of(protocol, ("expected", "slides"), "protocol") == "slides"
     if each and issubclass(kind(posterior.likelihood), GaussianPrediction):
@@ -97,13 +116,28 @@ def pgd(
     """Projected gradient ascent: of all the inputs on its way, for each row the one with the least log p̄(y | x).
 
     x ← Π[x − α sign(∇ₓ log p̄(y | x))], where Π projects on the box of ε and on the bounds. All steps meet the same
-    functions. Arguments as in `fgsm`, and:
+    functions.
 
     Args:
+        posterior: a trained posterior; nothing of it changes.
+        x: inputs of its network, one tensor of real numbers `[n, ...]`.
+        y: their true answers, `[n, ...]`.
+        eps: ε, in units of x / `scale`.
         steps: how many.
         step_size: α, in the units of `eps`; by default 2.5 ε / steps, as Madry et al. have it.
         random_start: start anywhere in the box rather than at x.
-        generator: of the functions and the start.
+        scale: with 1 / std of each channel, ε is in units of pixels where x is standardised.
+        bounds: what inputs may not leave, in units of x (see `pixel_bounds`); one that is outside goes no further.
+        samples: how many functions are attacked; by default what suits the method.
+        generator: of the functions and the start; without one, torch's global generator.
+        batch_size: rows at a time.
+
+    Example:
+        >>> import posterity, torch
+        >>> posterior, x, y = posterity.IBNN(torch.nn.Linear(2, 3)), torch.randn(5, 2), torch.arange(5) % 3
+        >>> attacked = posterity.evaluation.pgd(posterior, x, y, eps=0.1, steps=3)
+        >>> attacked.shape, bool(((attacked - x).abs() < 0.1001).all())
+        (torch.Size([5, 2]), True)
     """
     x, y, radius, low, high = _checked(x, y, eps, scale, bounds)
     low, high = torch.maximum(low, x - radius), torch.minimum(high, x + radius)
@@ -144,7 +178,8 @@ def under_attack(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        x: inputs `[n, ...]`, and y: their true answers.
+        x: inputs `[n, ...]`.
+        y: their true answers, `[n, ...]`.
         eps: sizes; by default those of the Bayes by Hypernet slides.
         attack: `fgsm`, `pgd`, or a function with their arguments.
         fresh: predict with other functions than those attacked; by default with the same, the worst case.

@@ -8,7 +8,13 @@ from posterity.errors import Error
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(at most k of n) where each happens with probability p: Σ_{i ≤ k} C(n, i) p^i (1 − p)^(n − i), in logarithms."""
+    """P(at most k of n) where each happens with probability p: Σ_{i ≤ k} C(n, i) p^i (1 − p)^(n − i), in logarithms.
+
+    Args:
+        k: how many at most
+        n: of how many
+        p: the probability of each, from 0 to 1
+    """
     if k < 0:
         return 0.0
     if k >= n or p <= 0:
@@ -31,6 +37,11 @@ def rate_bound(k: int, n: int, confidence: float = 0.95) -> float:
         k: how often it happened
         n: of how many
         confidence: in (0, 1), one-sided
+
+    Example:
+        >>> from posterity.evaluation import rate_bound
+        >>> round(rate_bound(0, 100), 4)  # no error in a hundred: 1 − 0.05^(1/100), the rule of three
+        0.0295
     """
     if not 0 <= k <= n:
         raise Error(f"A rate needs 0 ≤ k ≤ n; got {k} of {n}.")

@@ -32,6 +32,14 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> Reliability:
         probs: [batch, classes, ...]
         y: [batch, ...], class indices
         bins: how many bins of equal width there are on [0, 1]
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import reliability
+        >>> probs, y = torch.tensor([[0.85, 0.15]] * 4 + [[0.35, 0.65]] * 4), torch.tensor([0, 0, 0, 1, 1, 1, 0, 0])
+        >>> found = reliability(probs, y, bins=10)
+        >>> [[round(v, 4) for v in part[[6, 8]].tolist()] for part in found]  # confidence, accuracy, share of two bins
+        [[0.65, 0.85], [0.5, 0.75], [0.5, 0.5]]
     """
     confidence, right = _confidence(probs, y, bins)
     return _reliability(confidence, right, _bin(confidence, bins), bins)
@@ -44,6 +52,13 @@ def ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
         probs: [batch, classes, ...]
         y: [batch, ...], class indices
         bins: of equal width; 15 as in Guo et al. (2017)
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import ece
+        >>> probs = torch.tensor([[0.9, 0.1]] * 4)  # says 90 % four times
+        >>> round(ece(probs, torch.tensor([0, 0, 0, 1])), 4)  # and is right three times: 0.9 − 0.75
+        0.15
     """
     return _gap(reliability(probs, y, bins))
 

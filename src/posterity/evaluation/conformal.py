@@ -102,6 +102,19 @@ def conformal_sets(
         score: "lac" or "aps"
         randomised: for APS
         generator: of its random numbers
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> def prediction(probs):
+        ...     return CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> known = prediction(torch.tensor([[0.6, 0.3, 0.1]] * 9))
+        >>> rule = evaluation.conformal_sets(known, torch.tensor([0] * 8 + [1]), coverage=0.9, score="lac")
+        >>> round(float(rule.threshold), 4)  # the ⌈10 · 0.9⌉-th of the nine scores 1 − p_y: the largest
+        0.7
+        >>> rule.sets(prediction(torch.tensor([[0.5, 0.4, 0.1]])))
+        tensor([[ True,  True, False]])
     """
     if score not in SETS:
         raise Error(f"The score of prediction sets is one of {', '.join(SETS)}; got {score!r}.")
@@ -133,6 +146,17 @@ def conformal_intervals(prediction: Any, y: Tensor, coverage: float = 0.9, score
         y: [batch, outputs], their true values
         coverage: the least chance that an interval holds the truth
         score: "scaled" or "cqr"
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import GaussianPrediction
+        >>> known = GaussianPrediction(torch.zeros(1, 9, 1), torch.ones(1, 9, 1))
+        >>> y = torch.arange(1.0, 10.0)[:, None]  # 1 to 9 standard deviations off
+        >>> rule = evaluation.conformal_intervals(known, y, coverage=0.8)
+        >>> low, high = rule.intervals(GaussianPrediction(torch.zeros(1, 1, 1), torch.full((1, 1, 1), 4.0)))
+        >>> float(low), float(high)  # the ⌈10 · 0.8⌉-th is 8, and the standard deviation is 2
+        (-16.0, 16.0)
     """
     if not is_regression(prediction):
         raise Error("Intervals are those of real numbers; for classes use conformal_sets.")

@@ -141,7 +141,13 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def in_pixels(corruption: Corruption, mean: Channels, std: Channels) -> Corruption:
-    """The corruption for inputs (pixels − mean) / std, such as those of an `ImagePreprocessing`."""
+    """The corruption for inputs (pixels − mean) / std, such as those of an `ImagePreprocessing`.
+
+    Args:
+        corruption: of pixels, such as those in `CORRUPTIONS`
+        mean: a number, or one for each channel
+        std: a number, or one for each channel
+    """
 
     def corrupted(x: Tensor, severity: float, generator: torch.Generator | None = None) -> Tensor:
         shift, scale = per_channel(mean, x, "mean"), per_channel(std, x, "std")
@@ -168,11 +174,26 @@ def under(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        x: inputs of its network, `[n, channels, height, width]`, and y: their answers, `[n, ...]`.
+        x: inputs of its network, `[n, channels, height, width]`.
+        y: their answers, `[n, ...]`.
         corruption: of inputs as they are (see `in_pixels`), or a name of `CORRUPTIONS`, for which the posterior must
             carry the preprocessing of its images.
-        severities: in the corruption's own units; `samples` and `batch_size` as in `predict`.
+        severities: in the corruption's own units.
+        samples: functions to draw; by default what suits the method.
         generator: of the functions and the noise; without one, torch's global generator.
+        batch_size: rows at a time; by default what suits the machine.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.IBNN(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+        >>> x, y = torch.rand(20, 1, 8, 8), torch.arange(20) % 10
+        >>> noise = posterity.evaluation.CORRUPTIONS["gaussian_noise"]  # x are pixels
+        >>> lines = posterity.evaluation.under(posterior, x, y, noise, (0, 3, 5))
+        >>> [line["severity"] for line in lines]
+        [0.0, 3.0, 5.0]
+        >>> list(lines[0])
+        ['severity', 'error', 'nll', 'brier', 'ece', 'total', 'aleatoric', 'epistemic']
     """
     corrupted = _named(corruption, posterior.preprocessing) if isinstance(corruption, str) else corruption
     draws, noise = seeds(2, generator)
@@ -187,7 +208,10 @@ def under(
 def load_cifar_c(folder: str | Path, name: str, severity: int) -> tuple[Tensor, Tensor]:
     """CIFAR-10-C or CIFAR-100-C: bytes `[n, 3, 32, 32]`, which `ImagePreprocessing.inputs` takes, and classes `[n]`.
 
-    `folder` is the unpacked archive, with `labels.npy` and a file for each corruption, such as `fog.npy`.
+    Args:
+        folder: the unpacked archive, with `labels.npy` and a file for each corruption, such as `fog.npy`
+        name: of the corruption, such as "fog"
+        severity: 1 to 5
     """
     if count(severity, "severity") > SEVERITIES:
         raise Error(f"The severity must be 1 to {SEVERITIES}; got {severity}.")

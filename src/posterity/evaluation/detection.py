@@ -33,6 +33,12 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
     Args:
         inside: scores, such as `prediction.epistemic`, of data like those trained on, any shape
         outside: the same score of other data, any shape
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import auroc
+        >>> auroc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([0.35, 0.9]))  # 7 of 8 pairs are in order
+        0.875
     """
     inside, outside = _ranked(inside, outside)
     ordered = inside.sort().values
@@ -99,6 +105,16 @@ def detect(
         outputs: logits of the inside and of the outside data, [batch, classes, ...] each, or
             [draws, batch, classes, ...], whose energies are averaged over draws
         positions: rank pixels, tokens or labels on their own rather than a datum by the mean of what it holds
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> sure, unsure = torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([[0.6, 0.4], [0.5, 0.5]])
+        >>> inside, outside = (CategoricalPrediction(p.log(), evaluation.entropy(p)) for p in (sure, unsure))
+        >>> found = evaluation.detect(inside, outside)
+        >>> list(found), found["total"].auroc
+        (['total', 'epistemic', 'aleatoric', 'confidence'], 1.0)
     """
     if is_regression(inside) != is_regression(outside):
         raise Error("One prediction is of classes and the other of real numbers: they cannot be compared.")
@@ -152,7 +168,12 @@ def entropy_auc(prediction: Any) -> float:
 
 
 def entropy_cdf(prediction: Any, points: Tensor) -> Tensor:
-    """The share of predictions whose entropy over log C is at most each point; [points]."""
+    """The share of predictions whose entropy over log C is at most each point; [points].
+
+    Args:
+        prediction: of C classes, or of yes and no
+        points: [points], each between 0 and 1
+    """
     ordered = (prediction.total.double().flatten() / math.log(class_count(prediction))).sort().values
     return torch.searchsorted(ordered, points.to(ordered), right=True).double() / len(ordered)
 

@@ -44,6 +44,11 @@ def ensemble_equivalent(nll: float, ensembles: Sequence[float]) -> EnsembleEquiv
     Args:
         nll: `calibrated_nll` of the method
         ensembles: `calibrated_nll` of ensembles of 1, 2, …, M networks on the same data
+
+    Example:
+        >>> from posterity.evaluation import ensemble_equivalent
+        >>> print(ensemble_equivalent(0.35, [0.5, 0.4, 0.3]))  # half way between two and three
+        2.5 networks
     """
     values = [float(value) for value in ensembles]
     if not values or not all(map(math.isfinite, (nll, *values))):
@@ -65,7 +70,8 @@ def by_size(functions: Functions, likelihood: Likelihood, x: Tensor, y: Tensor) 
     Args:
         functions: the members of an ensemble, each once
         likelihood: of classes
-        x: inputs `[batch, ...]`, and y: their classes
+        x: inputs `[batch, ...]`
+        y: their classes, `[batch, ...]`
     """
     n, rows = len(functions), inputs.rows(x) or 0
     batches = (inputs.between(x, start, start + 1024) for start in range(0, rows, 1024))

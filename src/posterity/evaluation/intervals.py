@@ -71,9 +71,17 @@ def interval_score(low: Tensor, high: Tensor, y: Tensor, level: float = 0.9) -> 
     (high − low) + (2/α) (low − y)⁺ + (2/α) (y − high)⁺ with α = 1 − level (Gneiting and Raftery, 2007, eq. 43).
 
     Args:
-        low, high: the interval's ends, [batch, outputs]
+        low: the interval's lower ends, [batch, outputs]
+        high: its upper ends, [batch, outputs]
         y: [batch, outputs]
         level: the mass that the interval should hold
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import interval_score
+        >>> low, high = torch.zeros(2, 1), torch.ones(2, 1)
+        >>> interval_score(low, high, torch.tensor([[0.5], [1.5]]), 0.75).flatten()  # the width, and 8 times the miss
+        tensor([1., 5.], dtype=torch.float64)
     """
     if not 0 < level < 1:
         raise Error(f"An interval's level lies between 0 and 1; got {level}.")

@@ -37,7 +37,11 @@ class Observed:
 
 
 def is_regression(prediction: Any) -> bool:
-    """Whether a prediction is of numbers (it has draws of means and variances) rather than of classes."""
+    """Whether a prediction is of numbers (it has draws of means and variances) rather than of classes.
+
+    Args:
+        prediction: what `posterity.predict` returns
+    """
     return hasattr(prediction, "variances")
 
 

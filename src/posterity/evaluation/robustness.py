@@ -41,7 +41,8 @@ def robustness(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        x: inputs of its network, `[n, ...]`, and y: their answers.
+        x: inputs of its network, `[n, ...]`.
+        y: their answers, `[n, ...]`.
         rows: how many of the data take part, the first ones.
         samples: functions to draw.
         seed: of all that is random.

@@ -29,6 +29,16 @@ def temperature(prediction: Any, y: Tensor) -> float:
     Args:
         prediction: of classes, or of yes and no
         y: [batch, ...], class indices; what is not observed counts for nothing
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> probs = torch.tensor([[0.9, 0.1]] * 4)
+        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> y = torch.tensor([0, 0, 0, 1])
+        >>> round(evaluation.temperature(prediction, y), 4)  # 9^(1/T) = 3: odds of 9 to 1 become those seen, 3 to 1
+        2.0
     """
     z, truth, _ = _logits(prediction, y)
     return _fit(z, truth)
@@ -42,6 +52,15 @@ def scaled(prediction: Any, temperature: float) -> Any:
     Args:
         prediction: of classes, or of yes and no
         temperature: above 0; more than 1 makes it less sure
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> probs = torch.tensor([[0.9, 0.1]] * 4)
+        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> evaluation.scaled(prediction, 2.0).probs[0]  # the root of odds of 9 to 1
+        tensor([0.7500, 0.2500])
     """
     if is_regression(prediction):
         raise Error("A temperature scales a prediction of classes; this one is of real numbers.")

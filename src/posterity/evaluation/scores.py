@@ -43,6 +43,12 @@ def brier(probs: Tensor, y: Tensor) -> float:
     Args:
         probs: [batch, classes, ...]
         y: [batch, ...], class indices
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import brier
+        >>> round(brier(torch.tensor([[0.8, 0.2]]), torch.tensor([0])), 4)  # 0.2² + 0.2²
+        0.08
     """
     probs = probs.double()
     of_truth = probs.gather(1, y.unsqueeze(1)).squeeze(1)
@@ -69,7 +75,20 @@ def rmse(mean: Tensor, y: Tensor) -> float:
 
 
 def coverage(low: Tensor, high: Tensor, y: Tensor) -> float:
-    """The fraction of targets inside their interval, ends included; all [batch, outputs]."""
+    """The fraction of targets inside their interval, ends included.
+
+    Args:
+        low: the interval's lower ends, [batch, outputs]
+        high: its upper ends, [batch, outputs]
+        y: [batch, outputs]
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import coverage
+        >>> low, high = torch.zeros(4, 1), torch.ones(4, 1)
+        >>> coverage(low, high, torch.tensor([[0.0], [0.5], [1.0], [1.5]]))
+        0.75
+    """
     return float(((y >= low) & (y <= high)).double().mean())
 
 
@@ -83,6 +102,13 @@ def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
         means: [draws, batch, outputs]
         variances: [draws, batch, outputs]
         y: [batch, outputs]
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import crps
+        >>> means, variances = torch.zeros(1, 1, 1), torch.ones(1, 1, 1)
+        >>> round(float(crps(means, variances, torch.zeros(1, 1))), 4)  # (√2 − 1) / √π
+        0.2337
     """
     means, variances, y = means.double(), variances.double(), y.double()
     draws = len(means)
@@ -112,6 +138,16 @@ def score(prediction: Any, y: Tensor) -> dict[str, float]:
     Args:
         prediction: what `posterity.predict` returns
         y: the true targets: class indices [batch, ...] or numbers [batch, outputs]
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> probs = torch.tensor([[0.9, 0.1]] * 4)
+        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> y = torch.tensor([0, 0, 0, 1])
+        >>> {name: round(value, 4) for name, value in evaluation.score(prediction, y).items()}
+        {'error': 0.25, 'nll': 0.6547, 'brier': 0.42, 'ece': 0.15}
     """
     y = targets(prediction, y)
     if is_regression(prediction):
@@ -139,6 +175,16 @@ def nll(prediction: Any, y: Tensor) -> float:
     Args:
         prediction: what `posterity.predict` returns
         y: [batch, ...]; data none of whose positions is observed are left out
+
+    Example:
+        >>> import torch
+        >>> from posterity import evaluation
+        >>> from posterity.prediction import CategoricalPrediction
+        >>> probs = torch.tensor([[0.9, 0.1]] * 4)
+        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> y = torch.tensor([0, 0, 0, 1])
+        >>> round(evaluation.nll(prediction, y), 4)  # −¾ log 0.9 − ¼ log 0.1
+        0.6547
     """
     values = prediction.log_prob(y).double()
     if not y.is_floating_point():

@@ -63,6 +63,15 @@ def aurc(loss: Tensor, uncertainty: Tensor) -> float:
     Args:
         loss: [batch], such as 1 for a wrong answer and 0 for a right one
         uncertainty: [batch]
+
+    Example:
+        >>> import torch
+        >>> from posterity.evaluation import aurc
+        >>> wrong = torch.tensor([0.0, 0.0, 1.0, 1.0])
+        >>> round(aurc(wrong, torch.tensor([0.1, 0.2, 0.3, 0.4])), 4)  # (0 + 0 + 1/3 + 2/4) / 4
+        0.2083
+        >>> aurc(wrong, torch.ones(4))  # an uncertainty that says nothing
+        0.5
     """
     return float(risk_curve(loss, uncertainty).mean())
 

@@ -23,5 +23,13 @@ TABLE: dict[str, type[Posterior]] = {
 
 
 def table() -> dict[str, type[Posterior]]:
-    """Short name → class. Every class is built by `cls(network)` alone, with defaults that work."""
+    """Short name → class. Every class is built by `cls(network)` alone, with defaults that work.
+
+    Example:
+        >>> import posterity
+        >>> list(posterity.methods())
+        ['map', 'ensemble', 'dropout', 'bbb', 'mnf', 'bbh', 'ibnn', 'livi']
+        >>> posterity.methods()["ibnn"] is posterity.IBNN
+        True
+    """
     return dict(TABLE)

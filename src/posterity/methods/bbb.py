@@ -57,6 +57,17 @@ class BayesByBackprop(WeightPosterior):
             function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does; nothing is random here.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> network = nn.Linear(2, 1, bias=False)
+        >>> network.weight.data = torch.tensor([[3.0, 4.0]])
+        >>> posterior = posterity.BayesByBackprop(network, prior_std=1.0, init_std=1.0)
+        >>> round(posterior.divergence().item(), 4)  # ½ (3² + 4²), as the spreads are those of the prior
+        12.5
+        >>> posterior.draw(10)(torch.randn(5, 2)).shape
+        torch.Size([10, 5, 1])
     """
 
     prior_std: Tensor

@@ -69,6 +69,15 @@ class BayesByHypernet(WeightPosterior):
             function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.BayesByHypernet(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)), noise=4)
+        >>> posterior.sample(6).shape  # all weights from four numbers each
+        torch.Size([6, 99])
+        >>> posterior.draw(6)(torch.randn(5, 2)).shape
+        torch.Size([6, 5, 3])
     """
 
     prior_std: Tensor

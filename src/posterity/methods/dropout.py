@@ -39,6 +39,17 @@ class MCDropout(Posterior):
             or a function of name and module (see `posterity.layers.select`); by default all but the first.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does: nothing is random in the construction.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+        >>> posterior = posterity.MCDropout(network)
+        >>> posterior.describe().uncertain
+        ['2']
+        >>> x, functions = torch.randn(5, 2), posterior.draw(10)
+        >>> torch.equal(functions(x), functions(x))  # their masks stay
+        True
     """
 
     def __init__(
@@ -149,4 +160,4 @@ class Masked(Functions):
         plan = self.plans.find(self.network, self.added, x)
         added = self.added if plan.added else []
         with Answer(Masks(noise, plan.places)), switched_on(added, plan.direct), clean(self.network):
-            return inputs.output(call(self.network, added, x), self.output)
+            return inputs.output(call(self.network, added, x, weights), self.output)

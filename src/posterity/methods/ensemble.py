@@ -41,6 +41,16 @@ class DeepEnsemble(Posterior):
             a function of name and module (see `posterity.layers.select`); the others are shared, and trained with all.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisations; or `generator`.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)), members=3)
+        >>> x = torch.randn(5, 2)
+        >>> posterior.draw(3)(x).shape
+        torch.Size([3, 5, 3])
+        >>> posterior.member(0)(x).shape  # a network of its own
+        torch.Size([5, 3])
     """
 
     def __init__(

@@ -6,8 +6,8 @@ over the concatenation z of the noise of all layers: a row of the batch takes on
 weights U, b are points; the 2·K·nodes numbers μ and ρ, σ = softplus(ρ), are thousands where weights are millions.
 With γ > 0 this is the entropic node-BNN of Trinh et al. (ICML 2022).
 
-The defaults are not the paper's: they were chosen on validation splits of eight data sets (docs/results/defaults.md). The
-paper's settings are in `IBNN.recipe`.
+The defaults are not the paper's: they were chosen on validation splits of eight data sets
+(docs/results/defaults.md). The paper's settings are in `IBNN.recipe`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,6 +72,15 @@ class IBNN(Posterior):
             function of name and module (see `posterity.layers.select`).
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.IBNN(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)), components=4)
+        >>> posterior.means.shape  # of 2 + 16 nodes, where there are 99 weights
+        torch.Size([4, 18])
+        >>> posterior.draw(8)(torch.randn(5, 2)).shape
+        torch.Size([8, 5, 3])
     """
 
     prior_std: Tensor

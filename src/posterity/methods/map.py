@@ -21,6 +21,17 @@ class MAP(Posterior):
         network: any module.
         samples: takes part in the contract; the draws of one function are equal, so it makes no difference.
         output: which part of the network's result is the answer, where it returns several.
+        seed: takes part in the contract, as `generator` does; nothing is random here.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.MAP(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> x = torch.randn(5, 2)
+        >>> torch.equal(posterior.draw(1)(x)[0], posterior.network(x))
+        True
+        >>> float(posterity.predict(posterior, x).epistemic.max())  # one function cannot disagree with itself
+        0.0
     """
 
     draws = 1

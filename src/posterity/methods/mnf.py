@@ -62,6 +62,15 @@ class MNF(WeightPosterior):
             function of name and module (see `posterity.layers.select`); the others are trained as points.
         output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation; or `generator`.
+
+    Example:
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.MNF(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> posterior.draw(10)(torch.randn(5, 2)).shape
+        torch.Size([10, 5, 3])
+        >>> posterior.sample(4).shape  # all weights at once
+        torch.Size([4, 99])
     """
 
     prior_std: Tensor

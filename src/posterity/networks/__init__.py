@@ -53,12 +53,31 @@ _PARAMETERS = 2_000_000_000  # of a network that a recipe from a file may ask fo
 
 
 def names() -> dict[str, str]:
-    """Return the short name of every network and a line about it."""
+    """Return the short name of every network and a line about it.
+
+    Example:
+        >>> import posterity
+        >>> list(posterity.networks.names())[:4]
+        ['lenet', 'lenet-caffe', 'mlp', 'preact-resnet']
+    """
     return {name: (inspect.getdoc(cls) or "").partition("\n")[0] for name, cls in _TABLE.items()}
 
 
 def create(name: str, /, **arguments: Any) -> nn.Module:
-    """Build a network by its short name: ``create("mlp", inputs=8, outputs=1)``."""
+    """Build a network by its short name.
+
+    Args:
+        name: one of `names()`.
+        arguments: those of its class.
+
+    Example:
+        >>> import posterity, torch
+        >>> network = posterity.networks.create("mlp", inputs=8, outputs=1, hidden=[16])
+        >>> network(torch.randn(5, 8)).shape
+        torch.Size([5, 1])
+        >>> network.recipe["name"]
+        'mlp'
+    """
     cls = _TABLE.get(name) if isinstance(name, str) else None
     if cls is None:
         raise Error(f"There is no network named {name!r}; the names are {', '.join(_TABLE)}.")
@@ -80,7 +99,11 @@ def create(name: str, /, **arguments: Any) -> nn.Module:
 
 
 def rebuild(recipe: Mapping[str, Any]) -> nn.Module:
-    """Build the architecture that a network's ``recipe`` describes; anything else in it is an ``Error``."""
+    """Build the architecture that a network's `recipe` describes; anything else in it is an `Error`.
+
+    Args:
+        recipe: its `name` and `arguments`, as JSON holds them.
+    """
     if not isinstance(recipe, Mapping) or set(recipe) != {"name", "arguments"}:
         raise Error("A network's recipe must hold a 'name' and its 'arguments', and nothing else.")
     arguments = recipe["arguments"]

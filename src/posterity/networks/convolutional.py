@@ -8,9 +8,13 @@ from torch import Tensor, nn
 class SmallConv(nn.Module):
     """Three 3 × 3 convolutions and two linear layers, for images of any size from 4 × 4.
 
-    ``size`` is the side, or (height, width), that it is made for: a convolution is followed by pooling while
-    the shorter side is at least 8. Adaptive pooling to 4 × 4 then accepts every size. There is no
-    BatchNorm, so each row is processed by itself.
+    It takes images `[batch, in_channels, height, width]`. There is no BatchNorm, so each row is processed by itself.
+
+    Args:
+        in_channels: 1 for grey images, 3 for colour.
+        classes: how many; outputs are logits `[batch, classes]`.
+        size: the side, or (height, width), that it is made for: a convolution is followed by pooling while the shorter
+            side is at least 8. Adaptive pooling to 4 × 4 then accepts every size.
     """
 
     def __init__(self, in_channels: int = 3, classes: int = 10, size: int | Sequence[int] = 32) -> None:

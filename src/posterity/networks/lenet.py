@@ -6,8 +6,11 @@ from torch import Tensor, nn
 class LeNet(nn.Module):
     """The LeNet of the iBNN paper: 6-16-120-64-10, 41,806 parameters; images [batch, in_channels, 28, 28].
 
-    ``width`` multiplies every hidden width: 1, 2, 4, 8 are the paper's networks of about 1, 4, 16 and 64
-    times the parameters (Trinh, Kaski, Heinonen 2020, figure 4).
+    Args:
+        in_channels: 1 for grey images, 3 for colour.
+        classes: how many; outputs are logits `[batch, classes]`.
+        width: multiplies every hidden width: 1, 2, 4, 8 are the paper's networks of about 1, 4, 16 and 64 times the
+            parameters (Trinh, Kaski, Heinonen 2020, figure 4).
     """
 
     def __init__(self, in_channels: int = 1, classes: int = 10, width: int = 1) -> None:
@@ -35,8 +38,13 @@ class LeNet(nn.Module):
 class LeNetCaffe(nn.Module):
     """The LeNet of the MNF and Bayes by Hypernet papers: 20-50-500-10, 431,080 parameters.
 
-    ``dropout`` is the rate after the ReLU of both convolutions, before the pooling, and of the first linear layer, as
-    Bayes by Hypernet's row of MC-dropout has it.
+    It takes images `[batch, in_channels, 28, 28]`.
+
+    Args:
+        in_channels: 1 for grey images, 3 for colour.
+        classes: how many; outputs are logits `[batch, classes]`.
+        dropout: the rate after the ReLU of both convolutions, before the pooling, and of the first linear layer, as
+            Bayes by Hypernet's row of MC-dropout has it.
     """
 
     def __init__(self, in_channels: int = 1, classes: int = 10, dropout: float = 0.0) -> None:

@@ -18,9 +18,17 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class MLP(nn.Module):
-    """A fully connected network; each input is flattened to ``inputs`` numbers first.
+    """A fully connected network; each input is flattened to `inputs` numbers first.
 
-    ``dropout`` is the rate after every hidden activation; at 0 there are no dropout layers.
+    It takes `[batch, ...]` and gives `[batch, outputs]`.
+
+    Args:
+        inputs: numbers in a row.
+        outputs: numbers that come out for it.
+        hidden: widths of the hidden layers.
+        activation: "elu", "gelu", "leaky_relu", "relu", "silu", "softplus" or "tanh".
+        dropout: the rate after every hidden activation; at 0 there are no dropout layers.
+        bias: whether layers have one.
     """
 
     def __init__(

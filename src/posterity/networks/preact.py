@@ -31,8 +31,14 @@ class Unit(nn.Module):
 class PreActResNet(nn.Module):
     """A pre-activation ResNet of 6n + 2 layers, widths 16, 32, 64, for small images: strides of 2 in all three stages.
 
-    ResNet-32 with 5 classes has 462,693 weights besides those of BatchNorm; convolutions have biases. ``dropout`` is
-    the rate between a unit's second BatchNorm and its ReLU.
+    ResNet-32 with 5 classes has 462,693 weights besides those of BatchNorm; convolutions have biases. It takes images
+    `[batch, in_channels, height, width]`.
+
+    Args:
+        depth: 6n + 2: 14, 20, 32, …
+        classes: how many; outputs are logits `[batch, classes]`.
+        in_channels: 1 for grey images, 3 for colour.
+        dropout: the rate between a unit's second BatchNorm and its ReLU.
     """
 
     def __init__(self, depth: int = 32, classes: int = 5, in_channels: int = 3, dropout: float = 0.0) -> None:

@@ -28,7 +28,15 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The CIFAR ResNet of 6n + 2 layers with widths 16, 32, 64: ResNet-20 has 269,722 parameters."""
+    """The CIFAR ResNet of 6n + 2 layers with widths 16, 32, 64: ResNet-20 has 269,722 parameters.
+
+    It takes images `[batch, in_channels, height, width]`.
+
+    Args:
+        depth: 6n + 2: 20, 32, 44, 56, 110, …
+        classes: how many; outputs are logits `[batch, classes]`.
+        in_channels: 1 for grey images, 3 for colour.
+    """
 
     def __init__(self, depth: int = 20, classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()

@@ -36,7 +36,13 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """ResNet-50 for ImageNet, 25,557,032 parameters; torchvision's published weights load by name."""
+    """ResNet-50 for ImageNet, 25,557,032 parameters; torchvision's published weights load by name.
+
+    It takes images `[batch, 3, height, width]`.
+
+    Args:
+        classes: how many; outputs are logits `[batch, classes]`.
+    """
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()

@@ -8,9 +8,13 @@ _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 51
 class VGG16(nn.Module):
     """VGG-16 without BatchNorm, as in the iBNN paper: 13 convolutions and 512-512-classes.
 
-    15,245,130 parameters for 10 classes. ``dropout`` is the rate before the two hidden linear layers: 0 for
-    iBNN, 0.5 for the paper's SGD and MC-dropout rows. ``width`` multiplies the widths of all hidden layers: 0.25 is
-    a network of a sixteenth of the size.
+    15,245,130 parameters for 10 classes. It takes images `[batch, in_channels, 32, 32]`.
+
+    Args:
+        classes: how many; outputs are logits `[batch, classes]`.
+        in_channels: 1 for grey images, 3 for colour.
+        dropout: the rate before the two hidden linear layers: 0 for iBNN, 0.5 for the paper's SGD and MC-dropout rows.
+        width: multiplies the widths of all hidden layers: 0.25 is a network of a sixteenth of the size.
     """
 
     def __init__(self, classes: int = 10, in_channels: int = 3, dropout: float = 0.0, width: float = 1.0) -> None:

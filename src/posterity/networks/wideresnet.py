@@ -34,8 +34,17 @@ class WideBlock(nn.Module):
 class WideResNet(nn.Module):
     """WRN-depth-width with biases, as in the iBNN paper: WRN-28-10 has 36,489,290 parameters.
 
-    The authors put the stride on a block's second convolution; ``stride_on_first=True`` is the more usual
-    and faster place. BatchNorm has torch's momentum of 0.1 everywhere.
+    It takes images `[batch, in_channels, height, width]`. BatchNorm has torch's momentum of 0.1 everywhere.
+
+    Args:
+        depth: 6n + 4: 16, 22, 28, 40, …
+        width: of the three stages, in units of 16, 32 and 64 channels.
+        classes: how many; outputs are logits `[batch, classes]`.
+        in_channels: 1 for grey images, 3 for colour.
+        dropout: the rate between a block's two convolutions.
+        bias: whether convolutions have one.
+        stride_on_first: put the stride on a block's first convolution, the more usual and faster place; the authors
+            put it on the second.
     """
 
     def __init__(

@@ -13,7 +13,8 @@ its published weight beside the likelihood of one, and BbH's weight of it is tha
 What differs from the code: BbH's optimiser was RMSProp, which `fit` does not offer: it is Adam at the same rate. The
 decay of MAP and MC-dropout, 1 / N, is that of AdamW. Generators start at the scale of the fan-in (TensorFlow's start
 is 25 times too small). The size of the noise is not published: it is 8. MNF's divergence holds all layers (the code
-forgets those of convolutions) and its σ are not clipped. BatchNorm uses its running statistics in tests, for all.
+forgets those of convolutions) and its σ are not clipped. BatchNorm does not see the test images: functions that are
+drawn have the statistics of training images, measured for each of them.
 """
 
 import math
@@ -95,7 +96,8 @@ def cell(bench: Bench, place: str, protocol: str, method: str) -> Cell:
     if cifar and short in ("bbb", "mnf", "bbh", "livi"):
         posterior["layers"] = DRAWN
     draws = None if short in ("map", "ensemble") else bench.pick(smoke=4, small=20, full=100)
-    return _sized(bench, place, dropout, method=short, posterior=posterior, fit=fit, draws=draws)
+    measured = bench.pick(smoke=50, small=1_000, full=2_000) if cifar and short not in ("map", "ensemble") else 0
+    return _sized(bench, place, dropout, method=short, posterior=posterior, fit=fit, draws=draws, measured=measured)
 
 
 def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:

@@ -67,6 +67,7 @@ class Cell:
         attacked: test images that are attacked, the first ones.
         weighed: draws of the weights that are summarised, where the method draws weights.
         crops: in training, random squares of so many pixels, each standardised; the middle ones in tests.
+        measured: training images on which the batch statistics of each drawn function are measured; 0 for none.
         gpu: a name of `ON_GPU`.
     """
 
@@ -89,6 +90,7 @@ class Cell:
     attacked: int = 0
     weighed: int = 0
     crops: int = 0
+    measured: int = 0
     gpu: str = "bf16"
 
     def records(self, bench: Bench, name: str) -> list[dict[str, Any]]:
@@ -137,7 +139,12 @@ class Cell:
         size = sum(p.numel() for p in posterior.parameters() if p.requires_grad)
         beyond = self.beyond(bench) if self.outside else None
         found |= {"train_seconds": history.seconds, "parameters": size, "tested": len(test[1])}
-        found |= self._scored(posterior, test, seed, beyond) | self._measured(posterior, test, seed)
+        drawn = posterior
+        if self.measured:
+            drawn = posterity.Normalised(posterior, self.seen(bench))
+        found |= self._scored(drawn, test, seed, beyond) | self._measured(drawn, test, seed)
+        if self.weighed:
+            found["weights"] = weight_summary(posterior, self.weighed, seed)
         if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
             found["undisturbed"] = self._scored(posterity.MAP(network), test, seed)
         every = -(-len(history) // 100)
@@ -155,6 +162,11 @@ class Cell:
             train, test = (x[rest], y[rest]), (x[held], y[held])
         ready = self._inputs(train[0], pre, train=True), self._inputs(test[0], pre)
         return (ready[0], train[1]), (ready[1], test[1]), (-mean / std).flatten().tolist()
+
+    def seen(self, bench: Bench) -> Tensor:
+        """Some of the training images, as the network takes them in tests."""
+        loaded = _loaded(self.data, bench.data_dir)
+        return self._inputs(loaded.train[0][: self.measured], loaded.preprocessing)
 
     def beyond(self, bench: Bench) -> Tensor:
         """The images from outside the data, as the network takes them."""
@@ -196,15 +208,12 @@ class Cell:
         return found
 
     def _measured(self, posterior: Any, test: tuple[Any, Tensor], seed: int) -> dict[str, Any]:
-        """What attacks do, and the weights, where they are asked for."""
-        found: dict[str, Any] = {}
-        if self.attacked:
-            x, y = test[0][: self.attacked], test[1][: self.attacked]
-            with self._precision(posterior):
-                found["attacks"] = under_both_attacks(posterior, x, y, self.draws, seed)
-        if self.weighed:
-            found["weights"] = weight_summary(posterior, self.weighed, seed)
-        return found
+        """What attacks do, where they are asked for."""
+        if not self.attacked:
+            return {}
+        x, y = test[0][: self.attacked], test[1][: self.attacked]
+        with self._precision(posterior):
+            return {"attacks": under_both_attacks(posterior, x, y, self.draws, seed)}
 
     def _precision(self, posterior: Any) -> Any:
         half = next(posterior.parameters()).device.type == "cuda" and self.gpu == "bf16"

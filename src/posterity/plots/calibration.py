@@ -25,6 +25,14 @@ def reliability(predictions: Predictions, y: Any, *, bins: int = 15) -> "Figure"
         predictions: of classes, [batch, classes, ...]; one, or several by name, which become panels
         y: class indices, [batch, ...]; what is not observed is left out
         bins: of equal width, as in `evaluation.reliability`
+
+    Example:
+        >>> import posterity, torch
+        >>> prediction = posterity.predict(posterity.MAP(torch.nn.Linear(2, 3)), torch.randn(60, 2))
+        >>> figure = posterity.plots.reliability(prediction, torch.arange(60) % 3)
+        >>> figure.get_label().partition(":")[0]
+        'Reliability diagram'
+        >>> figure.savefig("reliability.svg")
     """
     found = named(predictions)
     only(False, found, "A reliability diagram")

@@ -53,7 +53,18 @@ def landscape(
     rows: int = 1000,
     progress: bool | None = None,
 ) -> Landscape:
-    """Loss and error of the networks on a plane: the numbers behind `components`, whose arguments these are."""
+    """Loss and error of the networks on a plane: the numbers behind `components`.
+
+    Args:
+        posterior: a trained IBNN with at least two components
+        x: training inputs, [batch, ...]
+        y: their answers, [batch, ...], in the units the posterior was trained in
+        test: inputs and answers of the error; by default it is that of the training data
+        resolution: points of the grid along each direction; the work is resolution² networks on the data
+        margin: what the window adds on each side, as a share of the components' extent
+        rows: how many data at most, evenly spaced in the order given
+        progress: a progress bar; by default where standard error is a terminal
+    """
     if not isinstance(posterior, IBNN) or posterior.per_layer:
         raise Error("This figure needs an IBNN whose components span the whole network (per_layer=False).")
     resolution = count(resolution, "resolution", least=3)

@@ -1,0 +1,106 @@
+"""Batch statistics of each drawn function's own."""
+
+import pytest
+import torch
+from torch import nn
+
+import posterity
+from common import generator, seeded
+
+METHODS = posterity.methods()
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)
+        self.last = nn.Linear(6 * 16, 3)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).relu().flatten(1))
+
+
+def data():
+    return torch.randn(300, 1, 6, 6, generator=generator(1)) * 3 + 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_function_sees_its_own_channels_normalised(name):
+    """The statistics that a function has are the mean and the variance of what its layer is given."""
+    x = data()
+    posterior = METHODS[name](seeded(Normed), seed=0).eval()
+    before = {key: value.clone() for key, value in posterior.state_dict().items()}
+    functions = posterity.Normalised(posterior, x).draw(3, generator())
+    seen = []
+    functions.network.norm.register_forward_hook(
+        lambda module, given, result: seen.append((given[0], module.running_mean, module.running_var))
+    )
+    for function in functions.each():
+        function(x)
+    for given, mean, variance in seen:
+        torch.testing.assert_close(given.mean((0, 2, 3)), mean, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(given.var((0, 2, 3)), variance, rtol=1e-3, atol=0)
+    assert len(seen) >= len(functions) or name in ("map", "ensemble")
+    torch.testing.assert_close(dict(posterior.state_dict()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_together_one_by_one_and_by_predict_they_are_the_same(name):
+    x = data()
+    posterior = METHODS[name](seeded(Normed), seed=0).eval()
+    normalised = posterity.Normalised(posterior, x)
+    functions = normalised.draw(4, generator())
+    outputs = functions(x)
+    each = torch.stack([function(x) for function in functions.each()])
+    if len(each) == len(outputs):  # members of an ensemble are computed once
+        torch.testing.assert_close(outputs, each, rtol=1e-4, atol=1e-4)
+    probs = posterity.predict(normalised, x, 4, generator()).probs
+    torch.testing.assert_close(probs, outputs.softmax(-1).mean(0), rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_what_training_mode_gives():
+    """One batch: a function with its own statistics is the network that normalises by that batch."""
+    x = data()
+    network = seeded(Normed)
+    found = posterity.Normalised(posterity.MAP(network), x).draw(1)(x)[0]
+    torch.testing.assert_close(found, network.train()(x), rtol=1e-3, atol=1e-3)
+
+
+def test_statistics_that_suit_no_draw_are_mended():
+    """Weights of any size are undone by the normalisation, if it is each draw's own."""
+
+    class Scaled(posterity.BayesByBackprop):
+        def sample(self, n, generator=None):
+            return super().sample(n, generator) * torch.linspace(0.2, 3.0, n).unsqueeze(1)
+
+    x = data()
+    posterior = Scaled(seeded(Normed), layers="first", init_std=1e-6, estimator="weights", seed=0).eval()
+    draws = posterior.weights.split(posterior.sample(5).detach())
+    raw = posterity.Functions(posterior.network, 5, weights=draws)
+    own = posterity.normalisation.measure(posterity.Functions(posterior.network, 5, weights=draws), x)
+    assert float(raw(x).std(0).mean()) > 0.1
+    assert float(own(x).std(0).mean()) < 1e-3
+
+
+def test_without_batch_normalisation_nothing_changes():
+    x = torch.randn(5, 4)
+    posterior = posterity.IBNN(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), seed=0)
+    plain, same = (p.draw(4, generator())(x) for p in (posterior, posterity.Normalised(posterior, x)))
+    torch.testing.assert_close(plain, same, rtol=0, atol=0)
+
+
+def test_what_it_cannot_do_is_said(tmp_path):
+    x = data()
+    posterior = posterity.IBNN(seeded(Normed), seed=0)
+    with pytest.raises(posterity.Error, match="can be saved"):
+        posterity.save(posterity.Normalised(posterior, x), tmp_path / "model")
+    with pytest.raises(posterity.Error, match="takes a posterior"):
+        posterity.Normalised(seeded(Normed), x)
+
+
+def test_scores_and_attacks_take_it():
+    x, y = data()[:40], torch.arange(40) % 3
+    normalised = posterity.Normalised(posterity.IBNN(seeded(Normed), seed=0).eval(), x)
+    posterity.evaluation.fgsm(normalised, x, y, 0.1, samples=4)
+    assert posterity.predict(normalised, x, "auto").probs.shape == (40, 3)
+    assert len(normalised.mean()) == 1
