@@ -179,7 +179,7 @@ def entropic(bench: Bench) -> Outcome:
     tried = {name: kept for name, records in tried.items() if (kept := _alive(records))}
     numbers: dict[str, Any] = {"held out": _numbers(tried)}
     curves = {
-        f"{title}: {WORDS[score]} on held-out images": {
+        f"{WORDS[score]} on held-out images": {
             f"K = {k}": [(g, _value(tried[name], score)) for g in gammas if (name := f"K {k}, gamma {g}") in tried]
             for k in counts
         }
