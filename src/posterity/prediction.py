@@ -32,13 +32,13 @@ class Prediction:
     and `means` and `variances` of each draw, `[draws, batch, ...]`.
 
     Example:
-        import posterity, torch
-        prediction = posterity.predict(posterity.IBNN(torch.nn.Linear(2, 3)), torch.randn(5, 2))
-        prediction.probs.shape, prediction.epistemic.shape
+        >>> import posterity, torch
+        >>> prediction = posterity.predict(posterity.IBNN(torch.nn.Linear(2, 3)), torch.randn(5, 2))
+        >>> prediction.probs.shape, prediction.epistemic.shape
         (torch.Size([5, 3]), torch.Size([5]))
-        torch.equal(prediction.total, prediction.aleatoric + prediction.epistemic)
+        >>> torch.equal(prediction.total, prediction.aleatoric + prediction.epistemic)
         True
-        len(prediction[:2])
+        >>> len(prediction[:2])
         2
     """
 
@@ -333,15 +333,15 @@ def predict(
             on drawn ones.
 
     Example:
-        import posterity, torch
-        from torch import nn
-        posterior = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1)))
-        posterior.likelihood = posterity.Gaussian(std=0.1)  # else `fit` attaches it
-        prediction = posterity.predict(posterior, torch.randn(8, 2))
-        prediction.mean.shape, prediction.means.shape  # of five members
+        >>> import posterity, torch
+        >>> from torch import nn
+        >>> posterior = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1)))
+        >>> posterior.likelihood = posterity.Gaussian(std=0.1)  # else `fit` attaches it
+        >>> prediction = posterity.predict(posterior, torch.randn(8, 2))
+        >>> prediction.mean.shape, prediction.means.shape  # of five members
         (torch.Size([8, 1]), torch.Size([5, 8, 1]))
-        low, high = prediction.interval(0.9)
-        bool((low < high).all())
+        >>> low, high = prediction.interval(0.9)
+        >>> bool((low < high).all())
         True
     """
     if samples == "auto":
