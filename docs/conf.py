@@ -32,7 +32,7 @@ python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 napoleon_custom_sections = ["Shapes"]
 
-copybutton_exclude = ".linenos, .gp"
+copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = "posterity"
