@@ -255,6 +255,20 @@ def test_predict_writes_numbers_beside_each_row(regression, tmp_path):
     assert np.corrcoef(price, [float(row["mean"]) for row in rows])[0, 1] > 0.8
 
 
+def test_a_model_of_the_command_line_reads_files_in_python(regression, compared, tmp_path):
+    data, model, _ = regression
+    run("predict", model, data, "--out", tmp_path / "p.csv")
+    posterior = posterity.load(model)
+    prediction = posterity.predict(posterior, data, generator=torch.Generator().manual_seed(0))
+    written = [float(row["mean"]) for row in read(tmp_path / "p.csv")]
+    assert np.allclose(prediction.mean.squeeze(1), written, rtol=0.05)
+    classes = posterity.predict(posterity.load(compared[1] / "models" / "map"), str(compared[0]))
+    assert classes.probs.shape == (400, 2)
+    posterior.preprocessing = None
+    with pytest.raises(posterity.Error, match="keeps no preprocessing"):
+        posterity.predict(posterior, data)
+
+
 def test_predict_writes_classes_and_parquet(compared, tmp_path):
     import pandas
 

@@ -98,6 +98,11 @@ def test_constructors_repeat_by_seed_or_generator(method):
         assert all(torch.equal(state[name], states[0][name]) for name in states[0])
 
 
+def test_a_seed_and_a_generator_are_one_too_many(method, case):
+    with pytest.raises(posterity.Error, match="not both"):
+        method(case[0], seed=0, generator=generator())
+
+
 def test_without_a_generator_the_global_one_advances(posterior, case):
     state = torch.get_rng_state()
     first = posterior.draw(N)(case[1])

@@ -8,6 +8,7 @@ numbers they are variances, by the law of total variance.
 import copy
 import inspect
 import math
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -316,7 +317,9 @@ def predict(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out).
+        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). For
+            a posterior that keeps its preprocessing, as those of the command line do, also the path of a table or of
+            images as they are: the prediction is then in the target's own units.
         samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN). With
             "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once it is settled;
             `prediction.samples` then says how many each took.
@@ -344,6 +347,19 @@ def predict(
         >>> bool((low < high).all())
         True
     """
+    if isinstance(data, (str, os.PathLike)):
+        said = predict(
+            posterior,
+            _read(posterior, data),
+            samples,
+            generator,
+            batch_size=batch_size,
+            tolerance=tolerance,
+            pairs=pairs,
+            compile=compile,
+        )
+        known = posterior.preprocessing
+        return said.rescale(known.target_mean, known.target_std) if isinstance(said, GaussianPrediction) else said
     if samples == "auto":
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
@@ -356,6 +372,15 @@ def predict(
         prediction = part if prediction is None else prediction.mixed(part, drawn / (drawn + n))
         drawn += n
     return prediction
+
+
+def _read(posterior: Posterior, path: str | os.PathLike[str]) -> Tensor:
+    """The inputs in a file or folder, prepared as the posterior's own were."""
+    from posterity import datasets
+
+    if posterior.preprocessing is None:
+        raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
+    return datasets.read_inputs(path, posterior.preprocessing)[0]
 
 
 def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:

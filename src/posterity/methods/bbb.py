@@ -22,7 +22,7 @@ from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
-from posterity.posterior import Description, count, flag, inverse_softplus, one_of, randn
+from posterity.posterior import Description, as_generator, count, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -93,6 +93,7 @@ class BayesByBackprop(WeightPosterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
+        as_generator(seed, generator)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
         self.share, self.narrow, self.init_std = float(share), float(narrow), float(init_std)
         self.centred = flag(centred, "centred")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.functions import Functions
-from posterity.posterior import Description, Entry, Posterior, count
+from posterity.posterior import Description, Entry, Posterior, as_generator, count
 from posterity.state import alone
 
 
@@ -46,6 +46,7 @@ class MAP(Posterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, output=output)
+        as_generator(seed, generator)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """The network's output, `[samples, batch, ...]`."""
