@@ -82,6 +82,17 @@ def test_statistics_that_suit_no_draw_are_mended():
     assert float(own(x).std(0).mean()) < 1e-3
 
 
+def test_the_check_tells_of_them():
+    x = data()
+    y = (x.mean((1, 2, 3)) > 1).long()
+    posterior = posterity.BayesByBackprop(seeded(Normed), layers="first", seed=0)
+    posterity.fit(posterior, (x, y), epochs=30, batch_size=100, lr=1e-2, seed=0, progress=False)
+    told = lambda: [s for s in posterity.diagnostics.check(posterior, x, y) if "batch normalisation" in s]  # noqa: E731
+    assert not told()
+    posterior.network.norm.running_mean += 3.0
+    assert told()
+
+
 def test_without_batch_normalisation_nothing_changes():
     x = torch.randn(5, 4)
     posterior = posterity.IBNN(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), seed=0)

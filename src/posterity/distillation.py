@@ -138,16 +138,13 @@ class OnePass(Functions):
 
     noise: Tensor
     scales: Tensor
+    one_pass = True
 
     def __init__(self, posterior: Distilled, noise: Tensor) -> None:
         pair = nn.ModuleDict({"student": posterior.network, "head": posterior.head})
         super().__init__(pair, len(noise), noise=noise, output=posterior.output)
         self.layer, self.classes = posterior.layer, posterior.classes
         self.register_buffer("scales", posterior.scales.detach())
-
-    def each(self) -> Iterator[Any]:
-        """Not these: one pass of the network gives them all."""
-        raise Error("The functions of a distilled network are one pass, whose batch statistics are its own already.")
 
     def parts(self, x: Any) -> Iterator[Any]:
         """x as it is."""

@@ -53,6 +53,8 @@ class Functions(nn.Module):
     noise: Tensor | None
     #: Whether nothing but `sites` and `weights` tells one function from another.
     remembers = True
+    #: Whether one pass of the network gives all of them, so that they share its batch statistics.
+    one_pass = False
 
     def __init__(
         self,

@@ -83,14 +83,21 @@ class Normalised(Posterior):
         return self.posterior.config()
 
 
+def normalised(functions: Functions) -> dict[str, nn.modules.batchnorm._BatchNorm]:
+    """The layers of batch normalisation that have running statistics, by name."""
+    return {
+        name: module
+        for name, module in functions.network.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        and module.running_mean is not None
+        and not functions.one_pass
+    }
+
+
 @torch.no_grad()
 def measure(functions: Functions, data: Any) -> Functions:
     """Measure the statistics of batch normalisation for each of the functions, which keep them."""
-    norms = {
-        name: module
-        for name, module in functions.network.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
-    }
+    norms = normalised(functions)
     if not norms:
         return functions
     like = next(functions.network.parameters())

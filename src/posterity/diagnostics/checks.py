@@ -10,9 +10,14 @@ from torch.nn import functional as F
 
 from posterity.diagnostics.outputs import outputs
 from posterity.errors import Error
+from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from posterity.normalisation import measure, normalised
 from posterity.posterior import Posterior, count
 from posterity.prediction import GaussianPrediction, kind
+
+#: Nats that statistics of a function's own must gain to be worth a word.
+LEAST = 0.05
 
 
 def check(
@@ -26,7 +31,7 @@ def check(
 ) -> list[str]:
     """What looks wrong with a trained posterior, in plain sentences; an empty list where nothing does.
 
-    Two things are looked for, each with a threshold that follows from N, the number of training data.
+    Three things are looked for, the first two with a threshold that follows from N, the number of training data.
 
     Draws that hardly differ: the mutual information of an answer and the function (for real numbers
     ½ log(1 + epistemic/aleatoric)) is below 1/(2N) nats. That is what one unknown number would keep after N data: the
@@ -35,6 +40,9 @@ def check(
     A divergence that dominates the loss (needs y): divergence/N is more than the nats by which the functions beat a
     constant answer, the class frequencies or N(mean, std²) of y. The bound on the evidence is then worse than that of a
     constant. (The negative log-likelihood as such is no yardstick: for real numbers it shifts with their unit.)
+
+    Batch statistics that suit no draw (needs y): with statistics measured on x for each function the negative
+    log-likelihood is lower by more than 0.05 nats and three standard errors.
 
     Args:
         posterior: a trained posterior; nothing of it changes.
@@ -53,11 +61,14 @@ def check(
         []
     """
     with torch.no_grad():
-        found = outputs(posterior.draw(max(2, posterior.draws), generator), x)
+        functions = posterior.draw(max(2, posterior.draws), generator)
+        found = outputs(functions, x)
         n = count(found.shape[1] if size is None else size, "size")
         sentences = [_spread(posterior, found, n)]
         if y is not None:
-            sentences.append(_price(posterior, found, torch.as_tensor(y).cpu(), n, generator))
+            y = torch.as_tensor(y).cpu()
+            sentences.append(_price(posterior, found, y, n, generator))
+            sentences.append(_statistics(posterior, functions, found, x, y))
     told = [sentence for sentence in sentences if sentence]
     if warn:
         for sentence in told:
@@ -111,6 +122,21 @@ def _price(posterior: Posterior, found: Tensor, y: Tensor, n: int, generator: to
         "worse than a constant. Either the spreads are still far narrower than the prior's: train longer or raise "
         "lr_posterior. Or the data cannot pay for so many uncertain weights: use fewer, node noise (IBNN), a prior_std "
         "nearer to the weights, more data, or beta below 1, and say so with the results."
+    )
+
+
+def _statistics(posterior: Posterior, functions: Functions, found: Tensor, x: Any, y: Tensor) -> str:
+    """A sentence where running batch statistics make the functions worse than their own would, else nothing."""
+    if not functions.perturbed or not normalised(functions):
+        return ""
+    own = outputs(measure(functions, x), x)
+    gain = (posterior.likelihood.log_prob(own, y) - posterior.likelihood.log_prob(found, y)).double().mean(0)
+    mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
+    if not mean > max(LEAST, 3 * error):
+        return ""
+    return (
+        f"The running statistics of batch normalisation suit no single draw: with statistics of its own each function "
+        f"gains {mean:.3g} nats per datum. Predict with posterity.Normalised(posterior, x), x being training inputs."
     )
 
 
