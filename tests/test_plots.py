@@ -79,6 +79,11 @@ def test_every_figure_is_described_labelled_and_can_be_written_as_svg() -> None:
         assert "<svg" in buffer.getvalue(), name
 
 
+def test_notebooks_show_a_figure_without_pyplot() -> None:
+    figure = plots.reliability(*classification())
+    assert figure._repr_png_().startswith(b"\x89PNG")
+
+
 def test_matplotlib_is_loaded_when_a_figure_is_made_and_pyplot_never() -> None:
     code = (
         f"import io, sys; sys.path[:0] = {[p for p in sys.path if p]!r}\n"

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,9 +69,17 @@ def short(name: object, length: int = 22) -> str:
 
 
 def described(figure: "Figure", *sentences: str) -> "Figure":
-    """The figure with a description in plain words as its label, for those who cannot see it."""
+    """The figure with a description in plain words as its label, for those who cannot see it; notebooks show it."""
     figure.set_label(" ".join(sentence for sentence in sentences if sentence))
+    figure._repr_png_ = MethodType(_png, figure)  # type: ignore[attr-defined]
     return figure
+
+
+def _png(figure: "Figure") -> bytes:
+    """What a notebook shows where it has no other way: it knows the figures of pyplot alone."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
 
 
 def picture(image: Any) -> Any:
