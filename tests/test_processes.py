@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 import posterity
+from pages import blocks
 from posterity import shares
 from posterity.loading import Batches
 
@@ -206,3 +208,19 @@ def test_a_loader_of_other_batches_is_read_whole_and_cut():
     parts = [[batch.x for batch in Batches(loader, rank=rank, processes=2).epoch(1)] for rank in range(2)]
     for rows, first, second in zip(whole, *parts, strict=True):
         assert torch.equal(torch.cat([first, second]), rows)
+
+
+def test_the_script_of_the_page_runs_in_one_process(tmp_path, monkeypatch):
+    """docs/guides/machines.md, with a few small images, a narrow network and one epoch."""
+    (script,) = blocks("docs/guides/machines.md")
+    images, labels = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 10
+    wide, fit = posterity.networks.WideResNet, posterity.fit
+    monkeypatch.setattr(posterity.datasets, "load", lambda name: SimpleNamespace(train=(images, labels)))
+    monkeypatch.setattr(posterity.networks, "WideResNet", lambda depth, width: wide(10, 1))
+    monkeypatch.setattr(posterity, "fit", lambda *given, **options: fit(*given, **options | {"epochs": 1}))
+    monkeypatch.chdir(tmp_path)
+    with torch.random.fork_rng():
+        exec(script, {})
+    again = posterity.load("model", wide(10, 1))
+    assert again.components == 16
+    assert posterity.predict(again, images[:2], 16).probs.shape == (2, 10)

@@ -321,8 +321,8 @@ def predict(
             a posterior that keeps its preprocessing, as those of the command line do, also the path of a table or of
             images as they are: the prediction is then in the target's own units.
         samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN but at
-            least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once it is settled;
-            `prediction.samples` then says how many each took.
+            least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
+            it is settled; `prediction.samples` then says how many each took.
         generator: of the draws; without one, torch's global generator is used.
         batch_size: rows at a time; by default what suits the machine.
         tolerance: with "auto", a row is settled when the 95 % intervals of every class's probability and of its total
