@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(
     r"^```(?:python|\{code-cell\}[^\n]*)\n"  # a block that is shown, or one that is run when the site is built
-    r"(?:(?:^:[^\n]*\n)*|^---\n.*?^---\n)"  # a cell's options: lines that begin with a colon, or YAML
+    r"(?:^---\n.*?^---\n|(?:^:[^\n]*\n)*)"  # a cell's options: YAML, or lines that begin with a colon
     r"(.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )

@@ -154,7 +154,7 @@ def test_predict_says_what_is_wrong():
         (torch.tensor([[float("nan")] * 5]), "NaN"),
         (torch.zeros(0, 5), "no rows"),
         (np.array([["a"] * 5]), "numbers"),
-        ("text", "tensors"),
+        ("text", "as a tensor"),
     ):
         with pytest.raises(posterity.Error, match=word):
             posterity.predict(posterior(), data, 2)
