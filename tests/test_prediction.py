@@ -243,3 +243,12 @@ def test_weights_that_are_held_in_turns_give_the_prediction_of_all_at_once(monke
     assert vars(found).keys() == vars(expected).keys()
     for name, value in vars(expected).items():
         torch.testing.assert_close(getattr(found, name), value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_seed_stands_for_a_generator():
+    x = torch.randn(4, 5)
+    one, two = (posterity.predict(posterior(), x, 3, seed=5).probs for _ in range(2))
+    torch.testing.assert_close(one, two, rtol=0, atol=0)
+    torch.testing.assert_close(one, posterity.predict(posterior(), x, 3, generator(5)).probs, rtol=0, atol=0)
+    with pytest.raises(posterity.Error, match="not both"):
+        posterity.predict(posterior(), x, 3, generator(5), seed=5)

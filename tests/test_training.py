@@ -585,3 +585,10 @@ def test_a_graph_is_for_devices_and_changes_nothing_here():
     for posterior, graph in zip(posteriors, (False, True), strict=True):
         posterity.fit(posterior, (x, y), epochs=2, seed=0, device="cpu", graph=graph, progress=False)
     assert all(torch.equal(a, b) for a, b in zip(*(p.parameters() for p in posteriors), strict=True))
+
+
+def test_a_history_prints_in_one_line():
+    x, y = torch.randn(20, 5), torch.arange(20) % 3
+    history = posterity.fit(posterity.MAP(mlp()), (x, y), epochs=3, seed=0, progress=False)
+    assert repr(history).startswith("History of 3 epochs, loss ")
+    assert "\n" not in repr(history)

@@ -15,6 +15,12 @@ class History(list[dict[str, float]]):
 
     best: int | None = None
 
+    def __repr__(self) -> str:
+        if not self:
+            return "History of no epoch"
+        ends = "".join(f", {k} {self[0][k]:.4g} → {self[-1][k]:.4g}" for k in ("loss", "validation") if k in self[-1])
+        return f"History of {len(self)} epoch{'s' * (len(self) > 1)}{ends}, {self.seconds:.1f} s"
+
     def column(self, name: str) -> list[float]:
         """The values of one entry over epochs."""
         return [record[name] for record in self if name in record]

@@ -22,7 +22,7 @@ from posterity.adaptive import Rounds
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Posterior, count
+from posterity.posterior import Posterior, as_generator, count
 
 
 class Prediction:
@@ -306,6 +306,7 @@ def predict(
     samples: int | str | None = None,
     generator: torch.Generator | None = None,
     *,
+    seed: int | None = None,
     batch_size: int | None = None,
     tolerance: float = 0.05,
     pairs: bool = False,
@@ -324,6 +325,7 @@ def predict(
             least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
             it is settled; `prediction.samples` then says how many each took.
         generator: of the draws; without one, torch's global generator is used.
+        seed: in place of a generator.
         batch_size: rows at a time; by default what suits the machine.
         tolerance: with "auto", a row is settled when the 95 % intervals of every class's probability and of its total
             and epistemic uncertainty (nats) are within ± tolerance and the leading class is the first beyond its
@@ -347,6 +349,7 @@ def predict(
         >>> bool((low < high).all())
         True
     """
+    generator = as_generator(seed, generator)
     if isinstance(data, (str, os.PathLike)):
         said = predict(
             posterior,

@@ -228,3 +228,13 @@ def test_bad_selections_are_refused():
         evaluation.risk_at(torch.zeros(3), torch.zeros(3), 1.5)
     with pytest.raises(Error, match="NaN"):
         evaluation.aurc(torch.zeros(2), torch.tensor([0.0, float("nan")]))
+
+
+def test_few_data_still_find_a_threshold():
+    """600 data and a risk of 0.02: the surest answers are all right, which is enough to give them."""
+    confidence = torch.linspace(0.55, 0.999, 600)
+    wrong = (confidence < 0.65) & (torch.arange(600) % 2 == 0)
+    prediction = CategoricalPrediction(torch.stack([confidence, 1 - confidence], 1).log(), torch.zeros(600))
+    rule = evaluation.control_risk(prediction, wrong.long(), risk=0.02)
+    assert 0.3 < rule.coverage < 0.95
+    assert rule.bound <= 0.02

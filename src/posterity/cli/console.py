@@ -26,14 +26,14 @@ class Output:
         self.json = json
         self._progress = Console(stderr=True)
         self._results = self._progress if json else Console()
-        if not self._results.is_terminal:
+        if not (sys.stderr if json else sys.stdout).isatty():
             # In a file or a pipe nothing limits a line, and a wrapped table cannot be read.
             self._results = Console(stderr=json, width=WIDTH)
 
     @property
     def interactive(self) -> bool:
         """Whether someone watches the progress."""
-        return self._progress.is_terminal
+        return sys.stderr.isatty()
 
     @contextmanager
     def working(self) -> Iterator[None]:

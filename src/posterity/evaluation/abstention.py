@@ -171,7 +171,8 @@ def _thresholds(values: Tensor, risk: float, confidence: float, seed: int) -> tu
             f"{least} answers without an error, and some more to place thresholds; there are {n} calibration data."
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    start = min(1.0, HEADROOM * least / (n - placing))
+    fewest = least / (n - placing)
+    start = min(HEADROOM * fewest, (1 + fewest) / 2)  # with few data, half-way between what could pass and all
     placed = values[order[:placing]].quantile(torch.linspace(start, 1, GRID, dtype=torch.float64))
     return torch.unique(placed), order[placing:]
 

@@ -48,7 +48,7 @@ class ConformalSets:
         return chosen.scatter(1, probs.argmax(dim=1, keepdim=True), True) if nonempty else chosen
 
     def __str__(self) -> str:
-        return _words("set holds the true class", self.coverage, self.n)
+        return _words("A set holds the true class", self.coverage, self.n)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ConformalIntervals:
         return torch.minimum(low - q, middle), torch.maximum(high + q, middle)
 
     def __str__(self) -> str:
-        return _words("interval holds the true value", self.coverage, self.n)
+        return _words("An interval holds the true value", self.coverage, self.n)
 
 
 def conformal_sets(
@@ -232,6 +232,6 @@ def _check(coverage: float) -> None:
 
 def _words(what: str, coverage: float, n: int) -> str:
     return (
-        f"A {what} with a probability of at least {coverage:.3g}, on average over {n} calibration data and new data of "
+        f"{what} with a probability of at least {coverage:.3g}, on average over {n} calibration data and new data of "
         "the same distribution."
     )

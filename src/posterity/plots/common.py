@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,7 +60,8 @@ def only(regression: bool, predictions: Mapping[str, Any], figure: str) -> None:
 def tensor(values: Any) -> Tensor:
     """Values as a tensor on the processor, without a graph."""
     try:
-        return torch.as_tensor(values).detach().cpu()
+        fixed = isinstance(values, np.ndarray) and not values.flags.writeable
+        return torch.as_tensor(values.copy() if fixed else values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise Error(f"A tensor, an array or a list of numbers is needed; got {type(values).__name__}.") from error
 
