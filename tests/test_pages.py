@@ -1,4 +1,4 @@
-"""What pages show is run: cells when the site is built, other blocks here, and commands are known with their options."""
+"""What pages show is run: cells when the site is built, other blocks here; commands are known with their options."""
 
 import re
 import shlex
