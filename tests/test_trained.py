@@ -141,9 +141,9 @@ def test_the_page_says_what_happens(tmp_path, monkeypatch, capsys):
     assert sum(path.stat().st_size for path in (tmp_path / "noise").iterdir()) < 10_000
     assert 0 < distance(names["moving"].network, trained.state_dict()) < 0.5
     assert not equal(names["two_phases"].network, trained.state_dict())
-    rows = {
-        row[:14].strip(): [float(word) for word in row[14:].split()] for row in capsys.readouterr().out.splitlines()
-    }
+    *printed, running, own = capsys.readouterr().out.splitlines()
+    assert float(own.split()[-1]) < float(running.split()[-1]) - 0.2  # NLL with statistics of each function's own
+    rows = {row[:14].strip(): [float(word) for word in row[14:].split()] for row in printed}
     assert set(rows) == {"alone", "frozen", "barely moving"}
     for accuracy, nll, known, unknown in (rows["frozen"], rows["barely moving"]):
         assert accuracy > rows["alone"][0] - 0.01
