@@ -252,3 +252,10 @@ def test_a_seed_stands_for_a_generator():
     torch.testing.assert_close(one, posterity.predict(posterior(), x, 3, generator(5)).probs, rtol=0, atol=0)
     with pytest.raises(posterity.Error, match="not both"):
         posterity.predict(posterior(), x, 3, generator(5), seed=5)
+
+
+def test_a_prediction_says_what_it_holds():
+    assert repr(posterity.predict(posterior(), torch.randn(2, 5), 2)) == (
+        "CategoricalPrediction of 2 rows: probs, total, aleatoric, epistemic"
+    )
+    assert "mean, std, interval" in repr(gaussian())

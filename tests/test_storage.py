@@ -264,3 +264,9 @@ def test_only_the_librarys_own_can_be_saved(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(posterity.Error, match="write"):
         posterity.save(posterity.MAP(seeded(mlp)), tmp_path / "file" / "model")
+
+
+def test_a_folder_of_models_is_told_from_a_model(tmp_path):
+    posterity.save(posterity.MAP(posterity.networks.MLP(2, 3)), tmp_path / "run" / "models" / "map")
+    with pytest.raises(posterity.Error, match=r"Did you mean .*models/map\?"):
+        posterity.load(tmp_path / "run")

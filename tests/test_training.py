@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 
 import pytest
 import torch
@@ -592,3 +593,12 @@ def test_a_history_prints_in_one_line():
     history = posterity.fit(posterity.MAP(mlp()), (x, y), epochs=3, seed=0, progress=False)
     assert repr(history).startswith("History of 3 epochs, loss ")
     assert "\n" not in repr(history)
+
+
+def test_answers_far_from_standard_are_worth_a_word():
+    x = torch.randn(20, 5)
+    for y, said in ((100 + x[:, :1], True), (1000 * x[:, :1], True), (x[:, :1], False)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            posterity.fit(posterity.MAP(nn.Linear(5, 1)), (x, y), posterity.Gaussian(), epochs=1, progress=False)
+        assert any("standardise them" in str(w.message) for w in caught) == said

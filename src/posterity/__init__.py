@@ -19,6 +19,20 @@ from posterity.training import fit
 
 __version__ = "0.1.0"
 
+#: What is loaded when it is first used.
+_LATER = (
+    "PosteriorClassifier",
+    "PosteriorRegressor",
+    "augmentation",
+    "datasets",
+    "diagnostics",
+    "evaluation",
+    "export",
+    "huggingface",
+    "plots",
+    "report",
+)
+
 
 def __getattr__(name: str) -> Any:
     """Load what is not needed at once when it is first used."""
@@ -26,9 +40,13 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("posterity.estimators"), name)
     if name == "export":
         return importlib.import_module("posterity.deployment").export
-    if name in ("augmentation", "datasets", "diagnostics", "evaluation", "huggingface", "plots", "report"):
+    if name in _LATER:
         return importlib.import_module(f"posterity.{name}")
     raise AttributeError(f"module 'posterity' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LATER, "__version__"])
 
 
 __all__ = [

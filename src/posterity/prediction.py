@@ -58,6 +58,10 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.aleatoric)
 
+    def __repr__(self) -> str:
+        held = "probs" if hasattr(self, "probs") else "mean, std, interval"
+        return f"{type(self).__name__} of {len(self)} row{'s' * (len(self) != 1)}: {held}, total, aleatoric, epistemic"
+
     def __getitem__(self, rows: Any) -> "Prediction":
         """The prediction of some rows: a number, a slice, numbers or a mask, as a tensor takes them."""
         numbers = torch.arange(len(self))[rows.cpu() if isinstance(rows, Tensor) else rows].reshape(-1)

@@ -228,7 +228,9 @@ def read_json(path: Path) -> Any:
 def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration in a file; `more` are fields, and their kinds, that it must have beside a posterior's own."""
     if not path.is_file():
-        raise Error(f"{path.parent} is no model folder: it has no {path.name}.")
+        inside = sorted(found.parent for found in path.parent.glob(f"models/*/{path.name}"))
+        meant = f" Did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
+        raise Error(f"{path.parent} is no model folder: it has no {path.name}.{meant}")
     config = read_json(path)
     if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None

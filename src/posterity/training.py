@@ -5,10 +5,12 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
@@ -16,11 +18,13 @@ from torch.nn.modules.batchnorm import _NormBase
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.history import History
-from posterity.likelihoods import Likelihood
+from posterity.likelihoods import Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, count, positive
 from posterity.running import LOOK_EVERY, Bar, Run, Settings, Stop, accelerate, arrange, generators, team
 
+#: Answers whose mean or deviation is larger are worth a word.
+FAR = 30.0
 Callback = Callable[[dict[str, float], Posterior], None]
 
 
@@ -115,6 +119,7 @@ def fit(
     batches.size = batches.size if size is None else count(size, "size")
     if not batches.size:
         raise Error("The data have no length: give size=, the number of data in the training set.")
+    _look(posterior.likelihood, data)
     steps = len(batches)
     if not steps:
         raise Error("The data give no batch at all: a loader that drops its last batch may be left with none.")
@@ -246,6 +251,24 @@ def _device(device: str | torch.device) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise Error("There is no CUDA device here: use device='cpu' or 'auto'.")
     return found
+
+
+def _look(likelihood: Likelihood, data: Any) -> None:
+    """Warn of real answers that are far from mean 0 and deviation 1: networks start there, and take long to leave."""
+    if not isinstance(likelihood, Gaussian) or not isinstance(data, tuple) or len(data) < 2:
+        return
+    y = data[1]
+    if not isinstance(y, (Tensor, np.ndarray)) or len(y) < 2:
+        return
+    values = torch.as_tensor(y).detach().double()
+    mean, std = float(values.mean()), float(values.std())
+    if abs(mean) > FAR or std > FAR:
+        warnings.warn(
+            f"The answers have mean {mean:.3g} and standard deviation {std:.3g}, and a network starts at 0 and 1: "
+            "standardise them, and give predictions back their units by `rescale`. (The command line and "
+            "PosteriorRegressor do it by themselves.)",
+            stacklevel=3,
+        )
 
 
 def _seed(seed: int | None) -> int:

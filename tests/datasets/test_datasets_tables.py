@@ -494,3 +494,12 @@ def test_unknown_names_are_an_error_with_a_hint():
 def test_built_in_sets_refuse_what_they_cannot_do(options):
     with pytest.raises(Error):
         datasets.load("digits", **options)
+
+
+def test_a_value_that_is_no_number_is_told_of(tmp_path):
+    rows = "\n".join(f"{i},{i % 7},{3 * i}" for i in range(40))
+    (tmp_path / "t.csv").write_text(f"a,b,y\n{rows}\n")
+    data = datasets.load(tmp_path / "t.csv", target="y")
+    (tmp_path / "new.csv").write_text("a,b\n1,2\nabc,3\n,4\n")
+    with pytest.warns(UserWarning, match="a: 1 of 3 values are no number, such as 'abc'; they are read as missing"):
+        datasets.read_inputs(tmp_path / "new.csv", data.preprocessing)

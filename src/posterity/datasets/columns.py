@@ -132,6 +132,13 @@ class Column:
             return result
         value = _finite(self.name, _PARSERS[self.kind](values))
         gone = np.isnan(value)
+        strange = gone & ~missing(values)
+        if strange.any():
+            warnings.warn(
+                f"{self.name}: {int(strange.sum())} of {len(values)} values are no {self.kind}, such as "
+                f"{str(values[strange][0])[:40]!r}; they are read as missing.",
+                stacklevel=2,
+            )
         value[gone] = self.median
         with np.errstate(over="ignore"):
             result[:, 0] = np.clip((value - self.mean) / self.std, -_CLIP, _CLIP)

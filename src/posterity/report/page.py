@@ -124,9 +124,8 @@ def _use(comparison: Comparison) -> str:
     new = "new.csv" if comparison.images is None else "new_images/"
     lines = (
         "import posterity",
-        f'posterior = posterity.load("{comparison.folder.format(method=ranked[0])}")',
-        f'x, _ = posterity.datasets.read_inputs("{new}", posterior.preprocessing)',
-        "prediction = posterity.predict(posterior, x)  # .epistemic is high where it guesses",
+        f'posterior = posterity.load("{comparison.folder.format(method=ranked[0])}")  # from the folder of this page',
+        f'prediction = posterity.predict(posterior, "{new}", seed=0)  # .epistemic is high where it guesses',
     )
     code = escape("\n".join(lines))
     return (
