@@ -19,6 +19,7 @@ from posterity.cli.study import FAR_AWAY, shown
 from posterity.cli.tables import check_output, prediction_table, write_table
 from posterity.datasets.data import far_away
 from posterity.errors import Error, require
+from posterity.evaluation import is_regression
 from posterity.report import Comparison
 
 Split = Annotated[
@@ -55,8 +56,10 @@ def predict(
         prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
         write_table(prediction_table(prediction, posterior.preprocessing, data), out)
     parts = {part: float(getattr(prediction, part).mean()) for part in ("total", "aleatoric", "epistemic")}
-    said = ", ".join(f"{part} {value:.4g}" for part, value in parts.items())
-    output.say(f"{len(prediction):,} predictions are in {out}. Their mean uncertainty: {said}.")
+    real = is_regression(prediction)  # whose parts are variances: their roots are in the target's units
+    said = ", ".join(f"{part} {value**0.5 if real else value:.4g}" for part, value in parts.items())
+    unit = "as standard deviations" if real else "in nats"
+    output.say(f"{len(prediction):,} predictions are in {out}. Their mean uncertainty, {unit}: {said}.")
     output.finish({"rows": len(prediction), "out": str(out), "mean": parts})
 
 

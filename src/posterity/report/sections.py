@@ -40,6 +40,7 @@ def scores(comparison: Comparison) -> Section | None:
         for score, text in {
             "coverage90": "coverage, which should lie on the dotted line",
             "auroc_outside": "AUROC, where further right is better",
+            "ensemble_equivalent": "what it is worth in networks, where further right is better",
         }.items()
         if score in ranked
     ]

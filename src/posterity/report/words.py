@@ -72,10 +72,13 @@ def _breaking(comparison: Comparison, name: str) -> list[str]:
         curve = comparison.summaries.get(name, {}).get("stress", {}).get(kind, ())
         for line in curve:
             if line[key] > max(2 * curve[0][key], most):
-                how = f"{line[key]:.0%} wrong" if key == "error" else f"off by {SCORES[key].text(line[key])}"
+                written = [f"{v:.0%}" if key == "error" else SCORES[key].text(v) for v in (line[key], curve[0][key])]
+                how = "{} wrong ({} without it)" if key == "error" else "off by {} ({} without it)"
                 unsure = line["total"] / max(curve[0]["total"], 1e-12)
-                warns = f"its uncertainty is then {unsure:.1f} times as high" if unsure > 1 else "without a warning"
-                return [f"{words.format(line['strength'])}, {name} is {how}; {warns}.".replace("%", " %")]
+                rises = f"its uncertainty is then {unsure:.1f} times as high"
+                warns = rises if unsure > 1 else "its uncertainty does not rise, so it does not warn you"
+                told = f"{words.format(line['strength'])}, {name} is {how.format(*written)}; {warns}."
+                return [told.replace("%", " %")]
     return []
 
 
