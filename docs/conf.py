@@ -1,9 +1,21 @@
 """The site: pages are Markdown, code cells are run when it is built, and the reference comes from the docstrings."""
 
+import logging
+import os
+import tempfile
+from pathlib import Path
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
 import posterity
+
+# Kernels that run the pages say what is an error, and no more.
+logging.getLogger("traitlets").setLevel(logging.WARNING)
+os.environ["IPYTHONDIR"] = tempfile.mkdtemp()
+profile = Path(os.environ["IPYTHONDIR"], "profile_default")
+profile.mkdir()
+(profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n")
 
 project = "posterity"
 release = version = posterity.__version__
