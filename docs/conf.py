@@ -24,9 +24,8 @@ language = "en"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
-nitpicky = False
 
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 nb_execution_mode = "cache"  # a page is run again when its code changes; `make clean` forgets
@@ -42,7 +41,6 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
-napoleon_custom_sections = ["Shapes"]
 
 copybutton_exclude = ".linenos, .gp, .go"
 

@@ -28,7 +28,7 @@ def data():
 def test_every_function_sees_its_own_channels_normalised(name):
     """The statistics that a function has are the mean and the variance of what its layer is given."""
     x = data()
-    posterior = METHODS[name](seeded(Normed), seed=0).eval()
+    posterior = METHODS[name](seeded(Normed), seed=0).train()
     before = {key: value.clone() for key, value in posterior.state_dict().items()}
     functions = posterity.Normalised(posterior, x).draw(3, generator())
     seen = []
@@ -42,6 +42,7 @@ def test_every_function_sees_its_own_channels_normalised(name):
         torch.testing.assert_close(given.var((0, 2, 3)), variance, rtol=1e-3, atol=0)
     assert len(seen) >= len(functions) or name in ("map", "ensemble")
     torch.testing.assert_close(dict(posterior.state_dict()), before, rtol=0, atol=0)
+    assert posterior.training
 
 
 @pytest.mark.parametrize("name", METHODS)

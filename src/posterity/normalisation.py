@@ -41,7 +41,6 @@ class Normalised(Posterior):
         self.posterior, self.data = posterior, data
         self.draws, self.models, self.samples = posterior.draws, posterior.models, posterior.samples
         self.output, self.preprocessing = posterior.output, posterior.preprocessing
-        self.eval()
 
     @property
     def network(self) -> nn.Module:  # type: ignore[override]

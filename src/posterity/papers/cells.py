@@ -139,10 +139,8 @@ class Cell:
         size = sum(p.numel() for p in posterior.parameters() if p.requires_grad)
         beyond = self.beyond(bench) if self.outside else None
         found |= {"train_seconds": history.seconds, "parameters": size, "tested": len(test[1])}
-        drawn = posterior
-        if self.measured:
-            drawn = posterity.Normalised(posterior, self.seen(bench))
-        found |= self._scored(drawn, test, seed, beyond) | self._measured(drawn, test, seed)
+        drawn = posterity.Normalised(posterior, self.seen(bench)) if self.measured else posterior
+        found |= self._scored(drawn, test, seed, beyond) | self._under_attack(drawn, test, seed)
         if self.weighed:
             found["weights"] = weight_summary(posterior, self.weighed, seed)
         if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
@@ -207,7 +205,7 @@ class Cell:
                 found["noise"] = self._noise(posterior, x[: self.disturbed], y[: self.disturbed], seed)
         return found
 
-    def _measured(self, posterior: Any, test: tuple[Any, Tensor], seed: int) -> dict[str, Any]:
+    def _under_attack(self, posterior: Any, test: tuple[Any, Tensor], seed: int) -> dict[str, Any]:
         """What attacks do, where they are asked for."""
         if not self.attacked:
             return {}

@@ -25,7 +25,7 @@ from posterity.papers.reproduction import Bench, Entry, Outcome, Table
 METHODS = ("SGD", "MC-dropout", "BNN-VI", "iBNN-4", "iBNN-8", "iBNN-16")
 #: Ours: the entropic objective at the same rows a step and the same epochs.
 OURS = "entropic iBNN"
-#: Ours: what 20 minutes of one H200 are enough for, where the published recipe takes about 50.
+#: Ours: what 20 minutes of one H200 are enough for; the published recipe takes more.
 SHORT = "iBNN-16, 20 minutes"
 SCORES = ("error", "nll", "ece")
 LABELS = {"error": "error, %", "nll": "NLL", "ece": "ECE"}
