@@ -104,13 +104,13 @@ def test_the_readmes_lines_for_other_tools(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_lines_for_speed_and_for_draws(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)  # that compiling works is tested elsewhere
     x, y = torch.randn(30, 4, generator=generator()), torch.arange(30) % 3
     names = {"posterity": posterity, "x": x, "data": (x, y), "student": nn.Linear(4, 3)}
     names["posterior"] = posterity.IBNN(nn.Linear(4, 3))
     monkeypatch.setattr(posterity, "distil", lambda *a: posterity.distillation.distil(*a, epochs=1, progress=False))
     fit = posterity.fit
     monkeypatch.setattr(posterity, "fit", lambda *a, **k: fit(*a, **k, epochs=1, progress=False))
-    for block in [blocks("README.md")[3], *blocks("docs/results/draws.md")]:
-        exec(block, names)
+    with torch._dynamo.config.patch(disable=True):  # that compiling works is tested elsewhere
+        for block in [blocks("README.md")[3], *blocks("docs/results/draws.md")]:
+            exec(block, names)
     assert names["prediction"].samples.shape == (30,)
