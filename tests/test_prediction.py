@@ -259,3 +259,24 @@ def test_a_prediction_says_what_it_holds():
         "CategoricalPrediction of 2 rows: probs, total, aleatoric, epistemic"
     )
     assert "mean, std, interval" in repr(gaussian())
+
+
+def test_probabilities_of_another_model_become_the_prediction_of_the_same_draws():
+    posterior = posterity.DeepEnsemble(seeded(mlp), 3, seed=0)
+    x, y = torch.randn(7, 5, generator=generator()), torch.arange(7) % 3
+    drawn = posterior.draw(3)(x).detach()
+    mine, known = posterity.Prediction.from_probs(drawn.softmax(-1)), posterity.predict(posterior, x, samples=3)
+    for name in ("probs", "total", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(mine, name), getattr(known, name))
+    torch.testing.assert_close(mine.log_prob(y), known.log_prob(y))
+    alone = posterity.Prediction.from_probs(drawn[0].softmax(-1))
+    assert not alone.epistemic.any()
+    torch.testing.assert_close(alone.probs, drawn[0].softmax(-1))
+
+
+@pytest.mark.parametrize(
+    "probs", [torch.tensor([0.5, 0.5]), torch.tensor([[0, 1]]), torch.tensor([[2.0, -1.0]]), torch.tensor([[0.5, 0.2]])]
+)
+def test_what_is_no_probability_is_refused(probs):
+    with pytest.raises(posterity.Error, match="[Pp]robabilities"):
+        posterity.Prediction.from_probs(probs)

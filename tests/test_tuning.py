@@ -58,7 +58,7 @@ def test_every_method_has_a_space_that_holds_its_defaults(method, tmp_path):
     assert len(found.finished) == 2
     best = found.best()
     assert best["method"] == method
-    assert {name for _, name, *_ in tuning.SPACES[method]} == {*best["posterior"], *best["fit"]}
+    assert {name for _, name, *_ in posterity.methods()[method].space} == {*best["posterior"], *best["fit"]}
 
 
 def test_the_first_trial_is_the_librarys_defaults(tmp_path):

@@ -16,6 +16,11 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.state import ONE_AT_A_TIME, unchanged
+from posterity.wording import did_you_mean
+
+#: Ranges for `Posterior.space`.
+RATE = ("fit", "lr", 1e-4, 1e-2)
+DECAY = ("fit", "weight_decay", 1e-6, 1e-1)
 
 
 class Entry(NamedTuple):
@@ -75,6 +80,9 @@ class Posterior(nn.Module):
     relative_rate: float = 1.0
     #: Networks that are trained side by side: the loss is the sum over them.
     models: int = 1
+    #: What `posterity tune` varies: where an argument goes ("fit" or "posterior"), its name, and its range, which is
+    #: searched on a logarithmic scale, or the list of its choices.
+    space: tuple[tuple[Any, ...], ...] = (RATE,)
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
 
@@ -208,7 +216,8 @@ def count(value: int, name: str, least: int = 1) -> int:
 def one_of(value: str, choices: tuple[str, ...], name: str) -> str:
     """One of the choices, or an error that names the argument."""
     if value not in choices:
-        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+        hint = did_you_mean(value, choices, write=repr)
+        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.{hint}")
     return value
 
 

@@ -86,6 +86,34 @@ class Prediction:
         """With a prediction of the same rows from other draws: `share` of all draws are those of this one."""
         raise NotImplementedError
 
+    @staticmethod
+    def from_probs(probs: Tensor) -> "CategoricalPrediction":
+        """What any other model says of classes, for all that takes a prediction.
+
+        Args:
+            probs: `[batch, classes]`, or those of several draws (members, passes), `[draws, batch, classes, ...]`.
+
+        Example:
+            >>> import posterity, torch
+            >>> from posterity import evaluation
+            >>> members = torch.tensor([[[0.9, 0.1], [0.5, 0.5]], [[0.1, 0.9], [0.5, 0.5]]])
+            >>> prediction = posterity.Prediction.from_probs(members)  # two members, two rows: they differ on the first
+            >>> prediction.probs.tolist()
+            [[0.5, 0.5], [0.5, 0.5]]
+            >>> prediction.epistemic
+            tensor([0.3681, 0.0000])
+            >>> evaluation.score(prediction, torch.tensor([0, 0]))["error"]
+            0.0
+        """
+        probs = torch.as_tensor(probs)
+        if probs.dim() < 2 or not probs.is_floating_point():
+            raise Error("Probabilities are [batch, classes], or of several draws [draws, batch, classes, ...].")
+        if probs.dim() == 2:
+            probs = probs.unsqueeze(0)
+        if not bool((probs >= 0).all()) or not bool(((probs.sum(2) - 1).abs() < 1e-2).all()):
+            raise Error("Probabilities of a row's classes must be at least 0 and sum to 1.")
+        return CategoricalPrediction.gather([probs.log()], Categorical())
+
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "Prediction":
         """From the outputs `[some draws, batch, ...]` of the same rows, taken part by part."""

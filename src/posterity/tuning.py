@@ -28,25 +28,6 @@ HELD_OUT = 0.1
 #: Seconds between two signs of life of a worker, and after how many it is taken for dead.
 BEAT, DEAD = 10, 60
 RETRIES = 3
-RATE = ("fit", "lr", 1e-4, 1e-2)
-
-#: By method: where an argument goes, its name, and its range, searched on a logarithmic scale; or its choices.
-SPACES: dict[str, list[tuple[Any, ...]]] = {
-    "map": [RATE, ("fit", "weight_decay", 1e-6, 1e-1)],
-    "ensemble": [RATE, ("fit", "weight_decay", 1e-6, 1e-1)],
-    "dropout": [RATE, ("posterior", "rate", 0.01, 0.5), ("fit", "weight_decay", 1e-6, 1e-1)],
-    "bbb": [RATE, ("posterior", "init_std", 1e-4, 0.3)],
-    "mnf": [RATE, ("posterior", "init_std", 1e-4, 0.3), ("posterior", "init_noise", 0.01, 1.0)],
-    "bbh": [RATE, ("posterior", "prior_std", 0.1, 10.0), ("posterior", "jitter", 1e-3, 0.1)],
-    "ibnn": [
-        ("posterior", "components", [1, 2, 4, 8, 16, 32]),
-        ("posterior", "init_std", 0.02, 0.8),
-        ("posterior", "prior_std", 0.03, 0.6),
-        ("fit", "lr_posterior", 1e-3, 0.3),
-        ("posterior", "gamma", 0.1, 100.0),
-    ],
-    "livi": [RATE, ("posterior", "noise_std", 1e-3, 0.3), ("posterior", "init_std", 0.01, 1.0)],
-}
 
 
 class Search:
@@ -83,6 +64,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.method, self.network, self.likelihood, self.folder = method, network, likelihood, folder
         self.seed, self.options, self.optuna = seed, options, optuna
+        self.space = posterity.methods()[method].space
         x, y = data
         rest, held = split(len(x), 0, labels=None if y.is_floating_point() else y.numpy(), part=HELD_OUT)
         self.train, self.held = (x[rest], y[rest]), (x[held], y[held])
@@ -149,7 +131,7 @@ class Search:
         if not self._measured():
             raise Error("No trial has been measured yet.")
         trial = self.study.best_trial
-        return {"method": self.method, "nll": trial.value, "trial": trial.number, **_split(self.method, trial.params)}
+        return {"method": self.method, "nll": trial.value, "trial": trial.number, **self._split(trial.params)}
 
     def importances(self) -> dict[str, float]:
         """How much of the differences between trials each setting explains; empty where they are too few."""
@@ -164,7 +146,7 @@ class Search:
     def figure(self) -> "Figure":
         """Held-out NLL against each setting, the most important first."""
         weights = self.importances()
-        names = sorted((entry[1] for entry in SPACES[self.method]), key=lambda name: -weights.get(name, 0.0))
+        names = sorted((entry[1] for entry in self.space), key=lambda name: -weights.get(name, 0.0))
         trials = [trial for trial in self._measured() if math.isfinite(trial.value)]
         with panels(1, len(names), max(5.0, 2.6 * len(names)), 3.1, sharey=True) as (figure, grid):
             for axes, name in zip(grid[0], names, strict=True):
@@ -174,7 +156,7 @@ class Search:
                 if trials:
                     best = min(trials, key=lambda trial: trial.value)
                     axes.plot(best.params[name], best.value, "*", color=INK, markersize=13)
-                space = next(space for _, other, *space in SPACES[self.method] if other == name)
+                space = next(space for _, other, *space in self.space if other == name)
                 ends = space[0] if isinstance(space[0], list) else [space[0], math.sqrt(space[0] * space[1]), space[1]]
                 axes.set_xscale("log")
                 axes.set_xticks(ends, [f"{end:.3g}" for end in ends])
@@ -203,7 +185,7 @@ class Search:
         built = build(self._fresh(), seed=self.seed)
         config = built.config()
         found = {}
-        for where, name, *space in SPACES[self.method]:
+        for where, name, *space in self.space:
             usual = {"lr": 1e-3, "weight_decay": 1e-4, "lr_posterior": 1e-3 * built.relative_rate}
             value = usual.get(name) if where == "fit" else config.get(name)
             inside = isinstance(value, (int, float)) and (
@@ -219,9 +201,9 @@ class Search:
             name: trial.suggest_categorical(name, space[0])
             if isinstance(space[0], list)
             else trial.suggest_float(name, *space, log=True)
-            for _, name, *space in SPACES[self.method]
+            for _, name, *space in self.space
         }
-        chosen = _split(self.method, params)
+        chosen = self._split(params)
         checkpoint = self.folder / "checkpoints" / f"trial-{trial.user_attrs.get('first', trial.number)}"
 
         def report(record: dict[str, float], _: Any) -> None:
@@ -254,6 +236,11 @@ class Search:
         trial.set_user_attr("epoch", history.best)
         return min(history.column("validation"))
 
+    def _split(self, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Settings by where they go: to the method, or to `fit`."""
+        places = {name: where for where, name, *_ in self.space}
+        return {where: {n: v for n, v in params.items() if places.get(n) == where} for where in ("posterior", "fit")}
+
 
 def _again(study: Any, trial: Any) -> None:
     """Queue a trial whose worker died or was stopped; it goes on from its checkpoint where that is at hand."""
@@ -261,12 +248,6 @@ def _again(study: Any, trial: Any) -> None:
     if tries <= RETRIES:
         first = trial.user_attrs.get("first", trial.number)
         study.enqueue_trial(trial.params, user_attrs={"first": first, "tries": tries})
-
-
-def _split(method: str, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings by where they go: to the method, or to `fit`."""
-    places = {name: where for where, name, *_ in SPACES[method]}
-    return {where: {n: v for n, v in params.items() if places.get(n) == where} for where in ("posterior", "fit")}
 
 
 def _words(params: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from posterity.cli.folder import Folder, read, write
 from posterity.errors import Error, require
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
+from posterity.wording import did_you_mean
 
 FAR_AWAY = "inputs pushed far away"
 NOTE = "arguments.json"
@@ -27,7 +28,8 @@ def names(given: str) -> list[str]:
     chosen = list(dict.fromkeys(known if asked in ([], ["all"]) else asked))
     for name in chosen:
         if name not in known:
-            raise Error(f"There is no method {name!r}. The methods are {', '.join(known)}.")
+            hint = did_you_mean(name, known)
+            raise Error(f"There is no method {name!r}.{hint} The methods are {', '.join(known)}.")
     return chosen
 
 

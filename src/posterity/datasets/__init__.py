@@ -4,7 +4,6 @@
 rows or images for a trained model through the ``Preprocessing`` it was saved with.
 """
 
-import difflib
 import os
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from posterity.datasets.columns import missing
 from posterity.datasets.data import Data, random
 from posterity.datasets.preprocessing import Preprocessing
 from posterity.errors import Error
+from posterity.wording import did_you_mean
 
 __all__ = ["Data", "Preprocessing", "load", "names", "read_inputs"]
 
@@ -97,11 +97,9 @@ def load(
     if path.is_dir():
         return folders.load(path.resolve().name, path, task, seed)
     if not path.is_file():
-        near = difflib.get_close_matches(str(name), _NAMES, n=3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise Error(
-            f"There is no file or folder {str(name)!r} and no built-in data set of that name.{hint} "
-            f"Built in are: {', '.join(_NAMES)}."
+            f"There is no file or folder {str(name)!r} and no built-in data set of that name."
+            f"{did_you_mean(name, _NAMES)} Built in are: {', '.join(_NAMES)}."
         )
     if path.suffix.lower() == ".npz":
         return arrays.load(path.name, path, target, task, seed)

@@ -157,7 +157,7 @@ class Column:
 
     def _text(self, value: float) -> str:
         if self.kind == "number":
-            return f"{value:.4g}"
+            return number(value)
         try:
             # A network's inputs are of single precision, which must not make it the day before.
             return datetime.fromtimestamp(3_600 * round(24 * value), UTC).date().isoformat()

@@ -49,9 +49,7 @@ def choose_target(table: Table, target: str | None) -> str:
     if target is None:
         raise Error(f"Say which column to predict by target= or --target. The columns are: {names}.")
     if target not in table:
-        folded = {key.lower(): key for key in table}
-        near = difflib.get_close_matches(str(target).lower(), list(folded), n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(repr(folded[key]) for key in near)}?" if near else ""
+        hint = did_you_mean(target, table, cutoff=0.5, write=repr)
         raise Error(f"There is no column {target!r}.{hint} The columns are: {names}.")
     return target
 

@@ -113,10 +113,9 @@ def control_risk(
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> probs = torch.tensor([[0.99, 0.01]] * 300 + [[0.6, 0.4]] * 100)
-        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> prediction = Prediction.from_probs(probs)
         >>> y = torch.tensor([0] * 300 + [0, 1] * 50)  # of the unsure answers a half is wrong
         >>> rule = evaluation.control_risk(prediction, y, risk=0.05)
         >>> int(rule.accept(prediction).sum()), rule.bound < 0.05

@@ -105,15 +105,12 @@ def conformal_sets(
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
-        >>> def prediction(probs):
-        ...     return CategoricalPrediction(probs.log(), evaluation.entropy(probs))
-        >>> known = prediction(torch.tensor([[0.6, 0.3, 0.1]] * 9))
+        >>> from posterity import Prediction, evaluation
+        >>> known = Prediction.from_probs(torch.tensor([[0.6, 0.3, 0.1]] * 9))
         >>> rule = evaluation.conformal_sets(known, torch.tensor([0] * 8 + [1]), coverage=0.9, score="lac")
         >>> round(float(rule.threshold), 4)  # the ⌈10 · 0.9⌉-th of the nine scores 1 − p_y: the largest
         0.7
-        >>> rule.sets(prediction(torch.tensor([[0.5, 0.4, 0.1]])))
+        >>> rule.sets(Prediction.from_probs(torch.tensor([[0.5, 0.4, 0.1]])))
         tensor([[ True,  True, False]])
     """
     if score not in SETS:

@@ -108,10 +108,9 @@ def detect(
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> sure, unsure = torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([[0.6, 0.4], [0.5, 0.5]])
-        >>> inside, outside = (CategoricalPrediction(p.log(), evaluation.entropy(p)) for p in (sure, unsure))
+        >>> inside, outside = (Prediction.from_probs(p) for p in (sure, unsure))
         >>> found = evaluation.detect(inside, outside)
         >>> list(found), found["total"].auroc
         (['total', 'epistemic', 'aleatoric', 'confidence'], 1.0)

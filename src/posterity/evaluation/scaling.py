@@ -32,10 +32,9 @@ def temperature(prediction: Any, y: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> probs = torch.tensor([[0.9, 0.1]] * 4)
-        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> prediction = Prediction.from_probs(probs)
         >>> y = torch.tensor([0, 0, 0, 1])
         >>> round(evaluation.temperature(prediction, y), 4)  # 9^(1/T) = 3: odds of 9 to 1 become those seen, 3 to 1
         2.0
@@ -55,10 +54,9 @@ def scaled(prediction: Any, temperature: float) -> Any:
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> probs = torch.tensor([[0.9, 0.1]] * 4)
-        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> prediction = Prediction.from_probs(probs)
         >>> evaluation.scaled(prediction, 2.0).probs[0]  # the root of odds of 9 to 1
         tensor([0.7500, 0.2500])
     """

@@ -141,10 +141,9 @@ def score(prediction: Any, y: Tensor) -> dict[str, float]:
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> probs = torch.tensor([[0.9, 0.1]] * 4)
-        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> prediction = Prediction.from_probs(probs)
         >>> y = torch.tensor([0, 0, 0, 1])
         >>> {name: round(value, 4) for name, value in evaluation.score(prediction, y).items()}
         {'error': 0.25, 'nll': 0.6547, 'brier': 0.42, 'ece': 0.15}
@@ -178,10 +177,9 @@ def nll(prediction: Any, y: Tensor) -> float:
 
     Example:
         >>> import torch
-        >>> from posterity import evaluation
-        >>> from posterity.prediction import CategoricalPrediction
+        >>> from posterity import Prediction, evaluation
         >>> probs = torch.tensor([[0.9, 0.1]] * 4)
-        >>> prediction = CategoricalPrediction(probs.log(), evaluation.entropy(probs))
+        >>> prediction = Prediction.from_probs(probs)
         >>> y = torch.tensor([0, 0, 0, 1])
         >>> round(evaluation.nll(prediction, y), 4)  # −¾ log 0.9 − ¼ log 0.1
         0.6547

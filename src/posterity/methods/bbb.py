@@ -22,7 +22,7 @@ from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
-from posterity.posterior import Description, as_generator, count, flag, inverse_softplus, one_of, randn
+from posterity.posterior import RATE, Description, as_generator, count, flag, inverse_softplus, one_of, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -74,6 +74,7 @@ class BayesByBackprop(WeightPosterior):
     prior_stds: Tensor
     prior_mean: Tensor | None
     relative_rate = 1.0
+    space = (RATE, ("posterior", "init_std", 1e-4, 0.3))
 
     def __init__(
         self,

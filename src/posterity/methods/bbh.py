@@ -34,7 +34,7 @@ from posterity.errors import Error
 from posterity.generators import Generator
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import as_generator, attempt, count, flag, randn
+from posterity.posterior import RATE, as_generator, attempt, count, flag, randn
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -80,6 +80,7 @@ class BayesByHypernet(WeightPosterior):
         torch.Size([6, 5, 3])
     """
 
+    space = (RATE, ("posterior", "prior_std", 0.1, 10.0), ("posterior", "jitter", 1e-3, 0.1))
     prior_std: Tensor
     scale: Tensor
 

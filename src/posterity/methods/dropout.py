@@ -12,7 +12,7 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, walk
 from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of, seeded
-from posterity.posterior import Description, Entry, Posterior, as_generator, count, positive
+from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count, positive
 from posterity.state import clean
 
 
@@ -51,6 +51,8 @@ class MCDropout(Posterior):
         >>> torch.equal(functions(x), functions(x))  # their masks stay
         True
     """
+
+    space = (RATE, ("posterior", "rate", 0.01, 0.5), DECAY)
 
     def __init__(
         self,

@@ -14,7 +14,19 @@ from posterity.functions import Functions
 from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
 from posterity.methods.dropout import seeded
-from posterity.posterior import Description, Entry, Posterior, as_generator, attempt, count, positive, randn, randperm
+from posterity.posterior import (
+    DECAY,
+    RATE,
+    Description,
+    Entry,
+    Posterior,
+    as_generator,
+    attempt,
+    count,
+    positive,
+    randn,
+    randperm,
+)
 from posterity.state import clean, duplicate, forget
 from posterity.weights import Weights
 
@@ -52,6 +64,8 @@ class DeepEnsemble(Posterior):
         >>> posterior.member(0)(x).shape  # a network of its own
         torch.Size([5, 3])
     """
+
+    space = (RATE, DECAY)
 
     def __init__(
         self,

@@ -88,6 +88,13 @@ class IBNN(Posterior):
     prior_std: Tensor
     #: Noise must keep up with the weights: a high rate is what the paper calls crucial.
     relative_rate = 10.0
+    space = (
+        ("posterior", "components", [1, 2, 4, 8, 16, 32]),
+        ("posterior", "init_std", 0.02, 0.8),
+        ("posterior", "prior_std", 0.03, 0.6),
+        ("fit", "lr_posterior", 1e-3, 0.3),
+        ("posterior", "gamma", 0.1, 100.0),
+    )
 
     def __init__(
         self,

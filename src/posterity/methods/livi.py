@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from posterity.errors import Error
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import as_generator, count, flag, positive, randn
+from posterity.posterior import RATE, as_generator, count, flag, positive, randn
 from posterity.weights import WeightPosterior
 
 ENTROPIES = ("exact", "smallest")
@@ -79,6 +79,7 @@ class LIVI(WeightPosterior):
 
     #: At the network's rate the spread lags behind the weight β of the entropy, and ends too small.
     relative_rate = 10.0
+    space = (RATE, ("posterior", "noise_std", 1e-3, 0.3), ("posterior", "init_std", 0.01, 1.0))
     prior_stds: Tensor
     scales: Tensor
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.functions import Functions
-from posterity.posterior import Description, Entry, Posterior, as_generator, count
+from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count
 from posterity.state import alone
 
 
@@ -35,6 +35,7 @@ class MAP(Posterior):
     """
 
     draws = 1
+    space = (RATE, DECAY)
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood
 from posterity.noises import Noises
-from posterity.posterior import Description, as_generator, count, inverse_softplus, randn
+from posterity.posterior import RATE, Description, as_generator, count, inverse_softplus, randn
 from posterity.weights import WeightPosterior
 
 
@@ -74,6 +74,8 @@ class MNF(WeightPosterior):
     """
 
     prior_std: Tensor
+
+    space = (RATE, ("posterior", "init_std", 1e-4, 0.3), ("posterior", "init_noise", 0.01, 1.0))
 
     def __init__(
         self,
