@@ -259,7 +259,8 @@ def test_the_order_of_folded_positions_is_found_when_they_first_appear():
     torch.testing.assert_close(posterior(x, generator(2))[0], expected)
 
 
-def test_layers_that_training_skips_at_random_are_found():
+@pytest.mark.parametrize("called", [True, False])
+def test_layers_that_training_skips_at_random_are_found(called):
     class Dropped(nn.Module):
         def __init__(self):
             super().__init__()
@@ -267,14 +268,17 @@ def test_layers_that_training_skips_at_random_are_found():
 
         def forward(self, x):
             if not self.training or torch.rand(()) < 0.5:
-                x = x + self.a(x)
+                x = x + (self.a(x) if called else nn.functional.linear(x, self.a.weight, self.a.bias))
             return self.b(x)
 
     for seed in range(6):
         torch.manual_seed(seed)
-        posterior = posterity.IBNN(seeded(Dropped), 2).train()
+        posterior = posterity.IBNN(seeded(Dropped), 2, seed=0).train()
         for _ in range(4):
             posterior(torch.randn(5, 3))
+        fresh, x = posterity.IBNN(seeded(Dropped), 2, seed=0).eval(), torch.randn(5, 3)
+        assert "a" in posterior.describe().uncertain
+        torch.testing.assert_close(posterior.eval().draw(2, generator())(x), fresh.draw(2, generator())(x))
 
 
 def test_gradient_checkpointing_is_refused_not_wrong():

@@ -145,6 +145,9 @@ def find_direct(sites: Sequence[Site], network: nn.Module, x: Any) -> list[str]:
     """Of the layers that were not called, those whose weights have a gradient nevertheless: noise goes to these."""
     missed = [site for site in sites if not site.called]
     used = _used(network, x, [site.name for site in missed])
+    if network.training:  # which may have left layers out this time
+        with rows.evaluation_mode(network):
+            used |= _used(network, x, [site.name for site in missed if site.name not in used])
     for site in missed:
         able = site.facts.linear and "weight" in network.get_submodule(site.name)._parameters
         site.direct = able and site.name in used
