@@ -9,10 +9,11 @@ no detection: the AUROC columns are.
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from posterity.papers import published
-from posterity.papers.bbh_cells import LAYOUTS, PROTOCOLS, SLIDES, N, cell, layout, rows
+from posterity.papers.bbh_cells import LAYOUTS, PROTOCOLS, SLIDES, N, cell, layout, methods, name, rows
 from posterity.papers.bbh_figures import attacks, weights
 from posterity.papers.bbh_toy import toy
 from posterity.papers.cells import Cell
@@ -30,8 +31,6 @@ COLUMNS: list[tuple[str, str, Callable[[float], str], int | None]] = [
     ("auroc_epistemic", "AUROC, epistemic", lambda v: f"{v:.3f}", None),
     ("nll", "NLL", lambda v: f"{v:.4f}", None),
     ("calibrated_nll", "calibrated NLL", lambda v: f"{v:.4f}", None),
-    ("train_seconds", "training, s", lambda v: f"{v:.0f}", None),
-    ("ratio", "× MAP's time", lambda v: f"{v:.1f}", 3),
 ]
 
 
@@ -47,7 +46,7 @@ def table_1(bench: Bench) -> Outcome:
                 found[kind] = records
         numbers[title] = means(found)
     tables, findings = [], [_size(layout(bench, "layer-wise", False)[1], "mnist"), _widths(bench)]
-    shown = (*COLUMNS[:4], ("train_seconds", "training, s", lambda v: f"{v:.0f}", 3))
+    shown = COLUMNS[:4]
     columns = ["generator", "parameters, millions"]
     for _, heading, _, place in shown:
         columns += [heading] + ["published"] * (place is not None)
@@ -74,20 +73,64 @@ def table_4(bench: Bench) -> Outcome:
     return _table(bench, "cifar5", "CIFAR5, pre-activation ResNet", published.BBH_CIFAR5)
 
 
+def runtime(bench: Bench) -> Outcome:
+    """What an epoch of tables 1 and 3 takes, each method alone on the machine and all by the same `fit`."""
+    cells = {
+        PROTOCOLS[protocol]: {
+            method: (name(bench, "mnist", protocol, method), cell(bench, "mnist", protocol, method))
+            for method in methods(bench, "mnist", protocol)
+        }
+        for protocol in PROTOCOLS
+    } | {"by the kind of generator": {kind: layout(bench, kind, False) for kind in LAYOUTS}}
+    numbers, tables, findings = {}, [], []
+    for title, of in cells.items():
+        timed = {method: _timed(bench, *named) for method, named in of.items()}
+        seconds = numbers[title] = {method: statistics.median(times) for method, times in timed.items() if times}
+        first, known, lines = next(iter(of)), published.BBH_MNIST | published.BBH_LAYOUTS, []
+        if first not in seconds:
+            continue
+        for method, value in seconds.items():
+            theirs = f"{known[method][3] / known[first][3]:.1f}" if method in known else "–"
+            lines.append([method, f"{value:.3g}", f"{value / seconds[first]:.1f}", theirs])
+        columns = ["method", "seconds an epoch", f"× {first}", "published"]
+        tables.append(Table(f"An epoch of MNIST, {title}", columns, lines))
+        findings += runtime_claims(title, seconds)
+    return Outcome(numbers, tables, findings)
+
+
+def _timed(bench: Bench, name: str, made: Cell) -> list[float]:
+    """Seconds of epochs after the first, in which graphs are captured and memory is found."""
+    few = bench.pick(smoke={}, small={"images": 1_000}, full={})
+    fit = made.fit | {"epochs": bench.pick(smoke=2, small=4, full=5)}
+    made = replace(made, fit=fit, tested=100, outside=0, attacked=0, weighed=0, draws=made.draws and 4, **few)
+    records = made.records(bench, f"{name}-timed")
+    return [seconds for record in records for seconds in record["history"]["seconds"][1:]]
+
+
+def runtime_claims(title: str, seconds: Mapping[str, float]) -> list[str]:
+    """What the slides say of the time."""
+    words = ", ".join(f"{method} {value:.3g}" for method, value in seconds.items())
+    if "single" in seconds:
+        held = min(seconds, key=lambda k: seconds[k]) == "single"
+        claim = "that a single generator is the fastest"
+    else:
+        theirs = [method for method in seconds if method in SLIDES]
+        held = set(sorted(theirs, key=lambda m: -seconds[m])[:2]) == {"BbH", "MNF"}
+        claim = "that BbH and MNF take longest"
+    return [f"{title.capitalize()}: {claim} {'held' if held else 'did not hold'}: seconds an epoch are {words}."]
+
+
 def means(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
-    """Means over seeds of all that a table shows, by method; the ratio of times where MAP was trained."""
+    """Means over seeds of all that a table shows, by method."""
     numbers: Numbers = {}
     for method, records in found.items():
-        flat = [record["scores"] | record["outliers"] | _times(record) for record in records]
+        flat = [record["scores"] | record["outliers"] | _sizes(record) for record in records]
         numbers[method] = {key: statistics.fmean(one[key] for one in flat) for key in flat[0]} | {"seeds": len(flat)}
-    for values in numbers.values():
-        if "MAP" in numbers:
-            values["ratio"] = values["train_seconds"] / numbers["MAP"]["train_seconds"]
     return numbers
 
 
-def _times(record: Mapping[str, Any]) -> dict[str, float]:
-    return {key: float(record[key]) for key in ("train_seconds", "parameters", "tested")}
+def _sizes(record: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(record[key]) for key in ("parameters", "tested")}
 
 
 def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[float]]) -> Outcome:
@@ -103,7 +146,7 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         columns += [heading] + ["published"] * (at is not None)
     for protocol, found in numbers.items():
         lines = [
-            [method, *_line(values, known.get(method) if bench.size != "smoke" else None, known["MAP"][3])]
+            [method, *_line(values, known.get(method) if bench.size != "smoke" else None)]
             for method, values in found.items()
         ]
         tables.append(Table(f"{title}, {PROTOCOLS[protocol]}", columns, lines))
@@ -111,12 +154,12 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
     return Outcome(numbers, tables, findings)
 
 
-def _line(values: Mapping[str, float], known: Sequence[float] | None, of_map: float) -> list[str]:
+def _line(values: Mapping[str, float], known: Sequence[float] | None) -> list[str]:
     line = []
     for key, _, written, place in COLUMNS:
         line.append(written(values[key]) if key in values else "–")
         if place is not None:
-            line.append("–" if known is None else f"{known[3] / of_map:.1f}" if place == 3 else str(known[place]))
+            line.append("–" if known is None else str(known[place]))
     return line
 
 
@@ -143,12 +186,6 @@ def claims(protocol: str, found: Numbers, slides: bool) -> list[str]:
             f"{protocol.capitalize()}: that none but BbB is less sure of outliers than BbH "
             f"{'held' if held else 'did not hold'}: BbH's AUC is {own['outside_auc']:.3f}; lower is that of "
             f"{_named(surer, theirs, 'outside_auc')}."
-        )
-        slowest = sorted(theirs, key=lambda m: -theirs[m]["train_seconds"])[:2]
-        held = set(slowest) == {"BbH", "MNF"}
-        said.append(
-            f"{protocol.capitalize()}: that BbH and MNF take longest {'held' if held else 'did not hold'}: the slowest "
-            f"are {_named(slowest, theirs, 'train_seconds')} (seconds)."
         )
     least = min(found, key=lambda m: found[m]["outside_auc"])
     best = max(found, key=lambda m: found[m]["auroc_total"])
@@ -191,15 +228,12 @@ def _layout_claims(title: str, found: Numbers) -> list[str]:
     if set(found) != set(LAYOUTS):
         return []
     best = min(found, key=lambda k: found[k]["error"])
-    fastest = min(found, key=lambda k: found[k]["train_seconds"])
     rest = [k for k in found if k != "layer-wise"]
     clear = best == "layer-wise" and all(_apart(found[best], found[k]) for k in rest)
     held = "held" if clear else "held within chance" if best == "layer-wise" else "did not hold"
     return [
         f"With {title}, that layer-wise generation has the best performance {held}: the errors in % are "
         f"{_named(list(found), found, 'error', 100)}.",
-        f"With {title}, that a single generator is the fastest {'held' if fastest == 'single' else 'did not hold'}: "
-        f"the seconds are {_named(list(found), found, 'train_seconds')}.",
     ]
 
 
@@ -230,6 +264,7 @@ ENTRIES = [
     Entry("bbh-table-1", "Three kinds of generators", table_1),
     Entry("bbh-table-3", "Digits of MNIST, with letters of notMNIST as outliers", table_3),
     Entry("bbh-table-4", "Five classes of CIFAR-10, with the others as outliers", table_4),
+    Entry("bbh-runtime", "What training costs", runtime),
     Entry("bbh-attacks", "Error and entropy under adversarial attack", attacks),
     Entry("bbh-weights", "The distribution of the weights", weights),
 ]

@@ -145,8 +145,8 @@ class Cell:
             found["weights"] = weight_summary(posterior, self.weighed, seed)
         if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
             found["undisturbed"] = self._scored(posterity.MAP(network), test, seed)
-        every = -(-len(history) // 100)
-        return found | {"history": {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}}
+        every, kept = -(-len(history) // 100), ("epoch", "nll", "divergence", "seconds")
+        return found | {"history": {key: history.column(key)[::every] for key in kept}}
 
     def parts(self, bench: Bench) -> tuple[Any, tuple[Any, Tensor], list[float]]:
         """Training data, test inputs and answers as the network takes them, and what black is there."""

@@ -70,7 +70,6 @@ the initialisation; trained by the bound they are the methods'. NUTS is the post
 digits for 6 epochs, and layer-wise generators with 16 units before the weights, where the published ones have 512 and
 222 million parameters; in table 1 a LeNet of a tenth of the weights for 20 epochs; in table 4 a ResNet-14 on 2,000
 images. As published, the divergence is divided by the published number of images at that size too, but for table 1.
-Its times are those of a machine that had other work.
 """,
     ),
 }
