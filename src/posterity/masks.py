@@ -199,10 +199,11 @@ class Plans:
                     plan = self._with(network, added, x)
             if key is None:
                 return plan
-            if added and not plan.places:
+            if not plan.places and (added or any(map(rate_of, network.modules()))):
+                why = "does not use the layers where it was added" if added else "calls its own in training alone"
                 warnings.warn(
-                    "No dropout acts in this network: it does not use the layers where it was added, so all functions "
-                    "will be the same. Give the network dropout of its own.",
+                    f"No dropout acts in this network: it {why}, so all functions will be the same. Give the network "
+                    "dropout modules that it calls in evaluation mode too.",
                     stacklevel=3,
                 )
             self.known[key] = plan

@@ -1,6 +1,7 @@
 """MC dropout against what it must be: one Bernoulli mask for each function, wherever the network drops."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -366,3 +367,22 @@ def test_the_config_names_the_layers_where_dropout_was_added_and_none_where_it_w
     assert MCDropout(seeded(mlp), 0.0, seed=0).config()["layers"] is None
     own = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.3), nn.Linear(3, 2))
     assert MCDropout(own, 0.2, seed=0).config()["layers"] is None
+
+
+def test_dropout_that_never_acts_in_a_drawn_function_is_told():
+    class Trained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.drop = nn.Linear(5, 3), nn.Dropout(0.5)
+
+        def forward(self, x):
+            return self.layer(self.drop(x) if self.training else x)
+
+    x = torch.randn(4, 5)
+    with pytest.warns(UserWarning, match="calls its own in training alone, so all functions will be the same"):
+        outputs = MCDropout(Trained()).eval().draw(3)(x)
+    assert not outputs.std(0).any()
+    for quiet in (MCDropout(mlp(), 0.0), MCDropout(nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 3)))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quiet.eval().draw(3)(x)
