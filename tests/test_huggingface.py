@@ -17,12 +17,6 @@ transformers = pytest.importorskip("transformers")
 huggingface = posterity.huggingface
 
 
-@pytest.fixture(autouse=True)
-def no_datasets(monkeypatch):
-    """The folder tests/datasets looks like the package of that name to transformers."""
-    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
-
-
 SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2}
 
 

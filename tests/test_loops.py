@@ -57,9 +57,8 @@ def test_a_loop_in_lightning(page):
     assert [group["lr"] for group in optimizer.param_groups] == [3e-3, 3e-2]
 
 
-def test_a_loop_in_the_trainer(page, monkeypatch):
+def test_a_loop_in_the_trainer(page):
     pytest.importorskip("transformers")
-    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)  # tests/datasets looks like it
     names = page(2)
     check(names["posterior"], names["x"], names["y"])
     assert names["trainer"].evaluate()["eval_loss"] < 0.4

@@ -89,7 +89,6 @@ def test_the_readmes_lines_for_other_tools(tmp_path, monkeypatch):
     from test_huggingface import arguments, batch, bert, rows_of
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
     sklearn, trainer, loop, export = lines(blocks("README.md")[2])
     monkeypatch.setattr("posterity.estimators.fit", lambda *a, **k: posterity.fit(*a, **{**k, "epochs": 1}))
     x, y = torch.randn(30, 4, generator=generator()), torch.arange(30) % 3
