@@ -15,7 +15,7 @@ import posterity
 from posterity import evaluation
 from posterity.cli import folder, runs, study
 from posterity.cli.app import app
-from posterity.cli.console import plain
+from posterity.cli.console import Output, plain
 
 CLASSIFICATION = ("error", "nll", "brier", "ece", "train_seconds", "auroc_outside")
 REGRESSION = ("rmse", "nll", "crps", "coverage90", "train_seconds")
@@ -119,6 +119,24 @@ def test_means_over_seeds_are_those_of_the_runs(compared):
     values = [json.loads((out / "runs" / f"ibnn-{seed}.json").read_text())["scores"]["nll"] for seed in (0, 1)]
     assert scores["nll"] == pytest.approx(np.mean(values))
     assert scores["nll_std"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_losses_are_paired_by_row_or_by_seed(compared):
+    data, out, _, _ = compared
+    found = {
+        m: [json.loads((out / "runs" / f"{m}-{seed}.json").read_text()) for seed in (0, 1)] for m in ("map", "ibnn")
+    }
+    rows = runs.paired({method: records[:1] for method, records in found.items()}, 1)
+    for method, (first, second) in found.items():
+        for score in ("error", "nll", "brier"):
+            assert len(rows[method][score]) == 80
+            assert np.mean(rows[method][score]) == pytest.approx(first["scores"][score], rel=1e-5)
+        by_seed = runs.paired(found, 2)[method]["auroc_outside"]
+        assert by_seed == [record["scores"]["auroc_outside"] for record in (first, second)]
+    assert list(runs.paired(found | {"map": found["map"][:1]}, 2)) == ["ibnn"]
+    again = study.Study(runs.Settings(str(data), "kind", epochs=2), ["map", "ibnn"], [0, 1], out, Output(True))
+    again.run()
+    assert again.comparison.losses == runs.paired(found, 2)
 
 
 def test_json_leaves_progress_and_tables_to_standard_error(compared):
@@ -281,6 +299,28 @@ def test_predict_writes_classes_and_parquet(compared, tmp_path):
     assert (frame["epistemic"] >= 0).all()
 
 
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_predict_replaces_its_own_predictions_and_says_so_but_nothing_else(regression, tmp_path, name):
+    data, model, _ = regression
+    out = tmp_path / name
+    assert "in place of" not in run("predict", model, data, "--out", out).stdout
+    first = out.read_bytes()
+    assert "in place of those that were there" in run("predict", model, data, "--out", out, "--seed", 1).stdout
+    assert out.read_bytes() != first
+    assert "is there already" in run("predict", model, data, "--out", _other(tmp_path, out.suffix), status=2).stderr
+    assert _other(tmp_path, out.suffix).read_bytes() == b"mine,too\n1,2\n"
+    mine = out.read_bytes()
+    assert "the data themselves" in run("predict", model, out, "--out", out, status=2).stderr
+    assert out.read_bytes() == mine
+
+
+def _other(folder, suffix):
+    """A file that `predict` did not write."""
+    path = folder / f"other{suffix}"
+    path.write_bytes(b"mine,too\n1,2\n")
+    return path
+
+
 def test_predict_needs_no_target_column(compared, tmp_path):
     data, out, _, _ = compared
     rows = [{key: value for key, value in row.items() if key != "kind"} for row in read(data)]
@@ -363,7 +403,9 @@ def test_every_command_has_help_with_an_example(name):
     ("arguments", "message"),
     [
         (["compare", "nothing.csv"], "no file or folder"),
-        (["compare", "digits", "--methods", "map,nonsense"], "no method 'nonsense'"),
+        (["compare", "digits", "--methods", "map,nonsense"], "no method 'nonsense'. The methods are map, "),
+        (["compare", "digits", "--methods", "map,Ensmble"], "no method 'ensmble'. Did you mean ensemble? The"),
+        (["train", "digits", "--method", "ibn"], "no method 'ibn'. Did you mean ibnn?"),
         (["compare", "digits", "--lr", "nan"], "above 0"),
         (["train", "digits", "--method", "map,ibnn"], "one method"),
         (["predict", "nowhere", "digits"], "no model folder"),

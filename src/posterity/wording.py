@@ -1,21 +1,23 @@
 """How numbers are written for readers, and what a misspelt name may have meant."""
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 GROUPED = 10_000
 """From here on a comma stands between thousands: four digits may be a year."""
 LARGEST = 1e15
-"""From here on, and where it is no number, an exponent is the shorter way."""
+"""From here on an exponent is the shorter way."""
 
 
 def number(value: float, digits: int = 4) -> str:
     """A number of so many significant digits: 0.1234, 12.5, 1970, 368,400; an exponent where it is tiny or immense."""
-    text = f"{value:.{digits}g}"
-    if not 1000 <= abs(value) < LARGEST:
-        return text
-    rounded = float(text)
-    return f"{rounded:,.0f}" if abs(rounded) >= GROUPED else f"{rounded:.0f}"
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if GROUPED <= abs(rounded) < LARGEST else f"{rounded:.{max(4, digits)}g}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """The names with commas, and that word before the last: a, b and c."""
+    return f" {last} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6, write: Callable[[str], str] = str) -> str:

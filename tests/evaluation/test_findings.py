@@ -113,6 +113,7 @@ def test_promises_are_made_from_one_half_and_judged_on_the_other():
     found = evaluation.promises(prediction, y)
     order = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
     half, rest = order[:1000], order[1000:]
+    assert found["rows"] == 1000
     rule = evaluation.control_risk(prediction[half], y[half], 0.1)
     kept = rule.accept(prediction[rest])
     record = next(entry for entry in found["abstention"] if entry["risk"] == 0.1)
@@ -165,6 +166,10 @@ def test_columns_are_put_in_words_as_the_table_had_them():
     ]
     unknown = preprocessing.inputs(table | {"kind": np.array(["c", "a"], dtype=object)})
     assert [row["kind"] for row in preprocessing.decode(unknown)] == ["another", "a"]
+    prices = TablePreprocessing(
+        features=["price"], columns=[Column("price", "number", mean=3e5, std=1e5, median=3e5)], target="y"
+    )
+    assert prices.decode(prices.inputs({"price": np.array([368_412.0])})) == [{"price": "368,400"}]
 
 
 def test_the_gallery_spans_all_ranks_and_is_denser_where_data_are_uncertain():
@@ -179,3 +184,37 @@ def test_the_gallery_spans_all_ranks_and_is_denser_where_data_are_uncertain():
         assert entry["true"] == int(y[entry["index"]])
         assert entry["probs"] == sorted(entry["probs"], reverse=True)
         assert entry["probs"][0] == pytest.approx(float(prediction.probs[entry["index"]].max()), rel=1e-4)
+
+
+def test_losses_are_what_the_scores_are_means_of():
+    probs = random(50, 3).softmax(1)
+    y = torch.arange(50) % 3
+    prediction = CategoricalPrediction(probs.log(), torch.zeros(50))
+    found, card = evaluation.losses(prediction, y), evaluation.scorecard(prediction, y)
+    assert set(found) == {"error", "nll", "brier", "nll_calibrated"}
+    for name, rows in found.items():
+        assert rows.shape == (50,)
+        assert float(rows.mean()) == pytest.approx(card[name], rel=1e-9), name
+    assert float(torch.corrcoef(torch.stack([found["nll"], found["nll_calibrated"]]))[0, 1]) > 0.5
+
+
+def test_losses_of_numbers_are_those_of_each_row():
+    y = random(40, 1)
+    prediction = GaussianPrediction(random(3, 40, 1, seed=1), random(3, 40, 1, seed=2).exp())
+    found, card = evaluation.losses(prediction, y), evaluation.scorecard(prediction, y)
+    assert set(found) == {"rmse", "nll", "crps", "interval_score90"}
+    assert float(found.pop("rmse").mean().sqrt()) == pytest.approx(card["rmse"])
+    for name, rows in found.items():
+        assert rows.shape == (40,)
+        assert float(rows.mean()) == pytest.approx(card[name], rel=1e-9), name
+    assert float(evaluation.losses(prediction[:1], y[:1])["nll"]) == pytest.approx(
+        evaluation.nll(prediction[:1], y[:1])
+    )
+
+
+def test_what_is_not_observed_has_no_loss():
+    y = torch.tensor([0, -100, 1, 2])
+    prediction = CategoricalPrediction(random(4, 3).log_softmax(1), torch.zeros(4))
+    assert {name: len(rows) for name, rows in evaluation.losses(prediction, y).items()} == dict.fromkeys(
+        ("nll", "nll_calibrated", "error", "brier"), 3
+    )

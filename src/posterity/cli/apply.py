@@ -16,11 +16,12 @@ from posterity.cli.facts import described, facts
 from posterity.cli.folder import write
 from posterity.cli.runs import assess, judged
 from posterity.cli.study import FAR_AWAY, shown
-from posterity.cli.tables import check_output, prediction_table, write_table
+from posterity.cli.tables import PARTS, check_output, prediction_table, write_table
 from posterity.datasets.data import far_away
 from posterity.errors import Error, require
 from posterity.evaluation import is_regression
 from posterity.report import Comparison
+from posterity.wording import number
 
 Split = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="Of the draws, and of the split of built-in data.")
@@ -46,20 +47,22 @@ def predict(
     Beside each row of a table it writes `total`, `aleatoric` (noise that no amount of data removes) and
     `epistemic` (what more data would remove). Classes: `prediction`, `probability`, and one column a class (up
     to 20). Numbers: `mean`, `std`, `low90`, `high90`, in the target's units; the three parts are variances. Of
-    built-in data, the test part is predicted.
+    built-in data, the test part is predicted. Earlier predictions in the same file are replaced; a file that holds
+    anything else is left alone.
     """
     output = Output(json)
-    check_output(out)
+    replaced = check_output(out, data)
     with output.working():
         posterior = _load(model, device)
         x = _data(data, posterior.preprocessing, seed, data_dir).x
         prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
         write_table(prediction_table(prediction, posterior.preprocessing, data), out)
-    parts = {part: float(getattr(prediction, part).mean()) for part in ("total", "aleatoric", "epistemic")}
+    parts = {part: float(getattr(prediction, part).mean()) for part in PARTS}
     real = is_regression(prediction)  # whose parts are variances: their roots are in the target's units
-    said = ", ".join(f"{part} {value**0.5 if real else value:.4g}" for part, value in parts.items())
+    said = ", ".join(f"{part} {number(value**0.5 if real else value)}" for part, value in parts.items())
     unit = "as standard deviations" if real else "in nats"
-    output.say(f"{len(prediction):,} predictions are in {out}. Their mean uncertainty, {unit}: {said}.")
+    where = f"{out}, in place of those that were there" if replaced else out
+    output.say(f"{len(prediction):,} predictions are in {where}. Their mean uncertainty, {unit}: {said}.")
     output.finish({"rows": len(prediction), "out": str(out), "mean": parts})
 
 

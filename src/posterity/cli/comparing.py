@@ -10,6 +10,7 @@ from posterity.cli.console import Output
 from posterity.cli.runs import Settings, tuned
 from posterity.cli.study import Study, names
 from posterity.errors import Error
+from posterity.report.words import choice
 
 DEMO_EPOCHS = 24
 """Enough for the digits; all methods together take about two minutes on two cores."""
@@ -67,7 +68,7 @@ def demo(
     output.say(f"The whole report: {study.report}")
     output.say()
     output.say("Next, on a table of your own:  posterity compare my.csv --target COLUMN")
-    model = min(result["methods"], key=lambda name: result["methods"][name]["nll"])
+    model = choice(study.comparison)
     output.say(f"Predictions of the best model:  posterity predict demo/models/{model} digits --out predictions.csv")
     output.finish(result)
     study.raise_failures()

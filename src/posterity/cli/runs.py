@@ -187,6 +187,7 @@ def assess(
             outputs = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
     summary = evaluation.summarise(prediction, truth, elsewhere, outputs)
     summary["stress"] = _stress(posterior, x, y, seed)
+    summary["losses"] = {score: _numbers(rows) for score, rows in evaluation.losses(prediction, truth).items()}
     scores = evaluation.scorecard(prediction, truth) | {
         "predict_seconds": seconds,
         "epistemic_inside": summary["uncertainty"]["epistemic"],
@@ -221,6 +222,10 @@ def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
     }
 
 
+def _numbers(values: Tensor) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
 def judged(
     posterior: Any, x: Tensor, y: Tensor | None, preprocessing: Any, samples: int | str | None, seed: int
 ) -> tuple[Any, Any]:
@@ -231,6 +236,22 @@ def judged(
         prediction = prediction.rescale(mean, std)
         y = None if y is None else y.double() * std + mean
     return prediction, y
+
+
+def paired(records: Mapping[str, Sequence[dict[str, Any]]], seeds: int) -> dict[str, dict[str, list[float]]]:
+    """Per method and score, what its mean is taken of, in the same order for all: each test row, or each of many seeds.
+
+    Runs that a failure left incomplete pair with nothing, and are left out, as are values that are no numbers.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for method, runs in records.items():
+        if len(runs) != seeds:
+            continue
+        rows = runs[0]["summary"].get("losses", {})
+        values = {score: [run["scores"].get(score) for run in runs] for score in runs[0]["scores"]}
+        kept = rows if seeds == 1 else values
+        found[method] = {score: each for score, each in kept.items() if None not in each}
+    return found
 
 
 def worth(records: Mapping[str, Sequence[dict[str, Any]]]) -> None:

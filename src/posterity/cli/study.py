@@ -79,9 +79,9 @@ class Study:
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
             write(self.path / "metrics.json", result)
             self.output.step("Writing the report …")
-            comparison = self._comparison(first, records, result)
-            report.write(comparison, self.report)
-        self.output.scores(comparison)
+            self.comparison = self._comparison(first, records, result)
+            report.write(self.comparison, self.report)
+        self.output.scores(self.comparison)
         return result
 
     def raise_failures(self) -> None:
@@ -190,6 +190,7 @@ class Study:
                 for m, found in records.items()
                 if found and found[0]["arguments"]["seed"] == self.seeds[0]
             },
+            losses=runs.paired(records, len(self.seeds)),
             classes=classes,
             target=data.preprocessing.target,
             outside={"far away": FAR_AWAY}.get(data.outside_name, data.outside_name),

@@ -11,22 +11,47 @@ from posterity.evaluation import is_regression
 MOST_CLASSES = 20
 """Up to so many classes have a column of probabilities each."""
 PARQUET = (".parquet", ".pq")
+PARTS = ("total", "aleatoric", "epistemic")
+"""Of the uncertainty: columns that every table of predictions has."""
 
 
-def check_output(path: Path) -> None:
-    """Refuse what could not be written in the end, before any work is done."""
+def check_output(path: Path, data: str) -> bool:
+    """Refuse what could not or should not be written in the end, before any work is done.
+
+    Earlier predictions may be replaced, as results are by every command; nothing else may, least of all the data.
+
+    Returns: whether there are earlier predictions.
+    """
     if path.suffix.lower() not in (".csv", *PARQUET):
         raise Error(f"{path} must end in .csv or .parquet.")
     require("pandas")
     if path.suffix.lower() in PARQUET:
         require("pyarrow")
+    if not path.exists():
+        return False
+    source = Path(data).expanduser()
+    if source.exists() and path.samefile(source):
+        raise Error(f"{path} holds the data themselves: name another file for the predictions with --out.")
+    if not set(PARTS) <= set(_columns(path)):
+        raise Error(f"{path} is there already, and does not hold predictions: name another file with --out.")
+    return True
+
+
+def _columns(path: Path) -> list[str]:
+    """The names of a file's columns; none where it is no table."""
+    try:
+        if path.suffix.lower() in PARQUET:
+            return list(require("pyarrow.parquet").read_schema(path).names)
+        return list(require("pandas").read_csv(path, nrows=0).columns)
+    except (OSError, ValueError):  # pandas and pyarrow raise kinds of these where a file is something else
+        return []
 
 
 def prediction_table(prediction: Any, preprocessing: Any, data: str) -> Any:
     """A data frame with one row for each input: the input's own columns where it is a table, then the prediction."""
     pandas = require("pandas")
     columns = _regression(prediction) if is_regression(prediction) else _classes(prediction, preprocessing.classes)
-    for part in ("total", "aleatoric", "epistemic"):
+    for part in PARTS:
         columns[part] = getattr(prediction, part).reshape(len(prediction)).cpu().numpy()
     inputs = _inputs(data, preprocessing)
     return pandas.DataFrame({_free(name, columns): values for name, values in inputs.items()} | columns)

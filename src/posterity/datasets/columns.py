@@ -16,6 +16,7 @@ import numpy as np
 
 from posterity.datasets import checks
 from posterity.errors import Error
+from posterity.wording import number
 
 MOST_CATEGORIES = 50
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates

@@ -1,6 +1,5 @@
 """Tables of columns: choosing the target and the task, splitting, and learning the preprocessing."""
 
-import difflib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from posterity.datasets import columns as column
 from posterity.datasets.data import Data, far_away, split
 from posterity.datasets.preprocessing import MOST_COLUMNS, TablePreprocessing
 from posterity.errors import Error
+from posterity.wording import did_you_mean
 
 FEWEST_ROWS = 5
 TASKS = ("classification", "regression")

@@ -36,6 +36,7 @@ from posterity.evaluation.intervals import (
     interval_scores,
     quantile_gap,
 )
+from posterity.evaluation.losses import losses
 from posterity.evaluation.positions import Observed, is_regression, observed
 from posterity.evaluation.promises import promises
 from posterity.evaluation.robustness import robustness
@@ -91,6 +92,7 @@ __all__ = [
     "is_regression",
     "keep_coverage",
     "load_cifar_c",
+    "losses",
     "marginal_nll",
     "nll",
     "observed",

@@ -21,8 +21,8 @@ def promises(prediction: Any, y: Tensor, seed: int = 0) -> dict[str, Any]:
     Classification: `abstention`, one record for each of the risks 1, 5 and 10 %, with the share of answers `kept`
     and of these the share `wrong` (None where the half is too small, or too often wrong, to promise it with 95 %
     confidence), and `sets` of 95 % with their mean `size` and their `coverage`. Regression: `intervals` of 90 % with
-    mean `width` and `coverage`. Nothing is promised from too few data, nor where data have several answers each:
-    these are not independent.
+    mean `width` and `coverage`. Of both, `rows`: how many the other half has. Nothing is promised from too few data,
+    nor where data have several answers each: these are not independent.
 
     Args:
         prediction: of data that trained nothing
@@ -45,6 +45,7 @@ def promises(prediction: Any, y: Tensor, seed: int = 0) -> dict[str, Any]:
         found = make(prediction[half], y[half], prediction[rest], y[rest])
     except Error:  # too few data for a promise of either kind
         return {}
+    found["rows"] = len(rest)
     if not regression:
         found["abstention"] = [_abstention(prediction, y, half, rest, risk) for risk in RISKS]
     return found

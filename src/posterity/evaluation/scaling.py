@@ -1,6 +1,7 @@
 """Temperature: one number that makes a classification as sure as it should be, and the score that is left then."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -90,21 +91,42 @@ def calibrated_nll(
         splits: how many random halvings, where there are no held-out data
         seed: of the halvings
     """
-    z, truth, datum = _logits(prediction, y)
     if held_out is not None:
-        return _nll(z, truth, temperature(*held_out))
+        z, truth, _ = _logits(prediction, y)
+        return float(_surprises(z, truth, temperature(*held_out)).mean())
+    means = [float(losses.mean()) for _, losses in _crossed(prediction, y, splits, seed)]
+    return sum(means) / len(means)
+
+
+def calibrated_surprises(prediction: Any, y: Tensor, *, splits: int = 5, seed: int = 0) -> Tensor:
+    """What each observed position adds to the cross-validated `calibrated_nll`; [positions].
+
+    Args:
+        prediction: of the test data
+        y: [batch, ...], their classes
+        splits: how many random halvings
+        seed: of the halvings
+    """
+    halves = list(_crossed(prediction, y, splits, seed))
+    total = torch.zeros_like(halves[0][0], dtype=torch.float64)
+    for rest, losses in halves:
+        total[rest] += losses
+    return total / splits
+
+
+def _crossed(prediction: Any, y: Tensor, splits: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of each half of several halvings, a mask of its positions, and their NLLs at the other half's temperature."""
+    z, truth, datum = _logits(prediction, y)
     if len(prediction) < 2 or splits < 1:
         raise Error("To fit a temperature and score it takes two data and one split at least; or give held_out=.")
     generator = torch.Generator().manual_seed(seed)
-    losses = []
     for _ in range(splits):
         order = torch.randperm(len(prediction), generator=generator).to(z.device)
         first = (order < len(prediction) // 2)[datum]
         for fit, rest in ((first, ~first), (~first, first)):
             if not bool(fit.any()) or not bool(rest.any()):
                 raise Error("Too few targets are observed to fit a temperature on half of the data.")
-            losses.append(_nll(z[rest], truth[rest], _fit(z[fit], truth[fit])))
-    return sum(losses) / len(losses)
+            yield rest, _surprises(z[rest], truth[rest], _fit(z[fit], truth[fit]))
 
 
 def _logits(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -158,10 +180,11 @@ def _derivatives(z: Tensor, truth: Tensor, b: float) -> tuple[float, float]:
     return slope / len(z), curvature / len(z)
 
 
-def _nll(z: Tensor, truth: Tensor, temperature: float) -> float:
-    total = 0.0
+def _surprises(z: Tensor, truth: Tensor, temperature: float) -> Tensor:
+    """−log p(y) of each position at a temperature; [positions]."""
     rows = max(1, CHUNK // z.shape[1])
+    losses = []
     for part, y in zip(z.split(rows), truth.split(rows), strict=True):
         part = part.double() / temperature
-        total += float((part.logsumexp(dim=1) - part.gather(1, y[:, None]).squeeze(1)).sum())
-    return total / len(z)
+        losses.append(part.logsumexp(dim=1) - part.gather(1, y[:, None]).squeeze(1))
+    return torch.cat(losses)

@@ -50,9 +50,19 @@ def brier(probs: Tensor, y: Tensor) -> float:
         >>> round(brier(torch.tensor([[0.8, 0.2]]), torch.tensor([0])), 4)  # 0.2² + 0.2²
         0.08
     """
+    return float(squared_distances(probs, y).mean())
+
+
+def squared_distances(probs: Tensor, y: Tensor) -> Tensor:
+    """Σ_c (p_c − 1[y = c])² of each answer, whose mean is the Brier score; [batch, ...].
+
+    Args:
+        probs: [batch, classes, ...]
+        y: [batch, ...], class indices
+    """
     probs = probs.double()
     of_truth = probs.gather(1, y.unsqueeze(1)).squeeze(1)
-    return float((probs.square().sum(dim=1) - 2 * of_truth + 1).mean())
+    return probs.square().sum(dim=1) - 2 * of_truth + 1
 
 
 def entropy(probs: Tensor) -> Tensor:
@@ -184,10 +194,20 @@ def nll(prediction: Any, y: Tensor) -> float:
         >>> round(evaluation.nll(prediction, y), 4)  # −¾ log 0.9 − ¼ log 0.1
         0.6547
     """
-    values = prediction.log_prob(y).double()
+    return float(surprises(prediction, y).mean())
+
+
+def surprises(prediction: Any, y: Tensor) -> Tensor:
+    """−log p(y) of each datum, whose mean is the NLL; [data].
+
+    Args:
+        prediction: what `posterity.predict` returns
+        y: [batch, ...]; data none of whose positions is observed are left out
+    """
+    values = -prediction.log_prob(y).double()
     if not y.is_floating_point():
         values = values[(y != getattr(prediction, "ignore", NOT_OBSERVED)).reshape(len(y), -1).any(1)]
-    return -float(values.mean())
+    return values
 
 
 def marginal_nll(prediction: Any, y: Tensor) -> float:

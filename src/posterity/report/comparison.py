@@ -1,11 +1,14 @@
 """What a report is about, and how its scores are named, ranked and written."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from posterity.report.canvas import short
+from posterity.wording import number
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,10 @@ class Score:
     percent: bool = False
     detail: bool = False
     """Whether a short table leaves it out."""
+    chance: float = -math.inf
+    """What a coin would have: no more than that is never best."""
+    source: str = ""
+    """The score that it follows from, whose noise is its own."""
 
     def text(self, value: float | None) -> str:
         """The value as a reader wants it; a dash where there is none."""
@@ -26,8 +33,8 @@ class Score:
             return "–"
         if self.percent:
             return f"{100 * value:.2f} %"
-        if value != 0 and not 1e-3 <= abs(value) < 1e5:
-            return f"{value:.3g}"
+        if value != 0 and not 1e-3 <= abs(value) < 1e3:
+            return number(value, 4 if abs(value) > 1 else 3)
         decimals = max(0, 3 - math.floor(math.log10(abs(value)))) if abs(value) >= 1 else 4
         return f"{value:.{decimals}f}"
 
@@ -55,12 +62,14 @@ SCORES = {
         "AUROC outside",
         "how well epistemic uncertainty tells unfamiliar data: 1 always, 0.5 never",
         goal=math.inf,
+        chance=0.5,
     ),
     "ensemble_equivalent": Score(
         "worth networks",
         "how many networks, trained apart, have the same calibrated NLL: 1 to as many as there were",
         goal=math.inf,
         detail=True,
+        source="nll_calibrated",
     ),
     "train_seconds": Score("training, s", "seconds of training", goal=None),
 }
@@ -88,6 +97,9 @@ class Comparison:
     """How it was made: command, versions, machine, times."""
     summaries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Per method, what `posterity.evaluation.summarise` says of the first seed."""
+    losses: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    """Per method and score, what its mean is taken of: the loss of each test row or, with several seeds, the value of
+    each seed; in the same order for all methods."""
     classes: tuple[str, ...] = ()
     target: str = "target"
     outside: str = "data from elsewhere"
@@ -132,15 +144,41 @@ class Comparison:
         return (self.methods[method].get(f"{score}_std") or 0.0) / math.sqrt(max(1, self.seeds))
 
     def best(self, score: str) -> set[str]:
-        """The methods whose value of a score is best, as the table writes it; none without a contest."""
-        goal = SCORES[score].goal
+        """The methods that are best in a score, as far as can be told; none where that is all of them."""
+        tied = set(self.tied(score))
+        return tied if len(tied) < len(self.ranked(score)) else set()
+
+    def tied(self, score: str) -> list[str]:
+        """The best method in a score and those that cannot be told from it, in the table's order.
+
+        They are written the same, or differ by no more than one standard error: of the paired differences between
+        their losses or, where these are not at hand, of the difference of the means over seeds. So are all in between.
+        None without a contest, and none that is no better than chance.
+        """
+        goal, chance = SCORES[score].goal, SCORES[score].chance
         found = {m: v for m in self.methods if (v := self.value(m, score)) is not None}
         if goal is None or len(found) < 2:
-            return set()
-        distance = {m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal) for m, v in found.items()}
-        winner = min(distance, key=distance.__getitem__)
-        written = SCORES[score].text(found[winner])
-        return {m for m in found if distance[m] == distance[winner] or SCORES[score].text(found[m]) == written}
+            return []
+        distance = {
+            m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal)
+            for m, v in found.items()
+            if v > chance
+        }
+        winner = min(distance, key=distance.__getitem__, default="")
+        limit = max((distance[m] for m in distance if self._alike(m, winner, score)), default=math.inf)
+        return [m for m in distance if distance[m] <= limit]
+
+    def _alike(self, one: str, other: str, score: str) -> bool:
+        """Whether chance explains the difference between two methods."""
+        first, second = (self.value(method, score) for method in (one, other))
+        if first is None or second is None or SCORES[score].text(first) == SCORES[score].text(second):
+            return True
+        pairs = [self.losses.get(method, {}).get(SCORES[score].source or score, ()) for method in (one, other)]
+        if len(pairs[0]) == len(pairs[1]) > 1:
+            gaps = np.subtract(pairs[0], pairs[1])
+            # A single row that differs is just one standard error, which rounding must not decide.
+            return bool(abs(gaps.mean()) <= (1 + 1e-9) * gaps.std(ddof=1) / math.sqrt(len(gaps)))
+        return abs(first - second) <= math.hypot(*(self.standard_error(method, score) for method in (one, other)))
 
     def written(self, method: str, score: str) -> str:
         """Mean and, with several seeds, its standard error, as the table writes them."""
@@ -148,7 +186,7 @@ class Comparison:
         text = SCORES[score].text(value)
         if value is None or self.seeds < 2 or SCORES[score].goal is None:
             return text
-        number, unit = text.removesuffix(" %"), " %" if SCORES[score].percent else ""
+        shown, unit = text.removesuffix(" %"), " %" if SCORES[score].percent else ""
         error = self.standard_error(method, score) * (100 if unit else 1)
-        decimals = len(number.partition(".")[2])
-        return f"{number} ± {f'{error:.2g}' if 'e' in number else f'{error:.{decimals}f}'}{unit}"
+        decimals = 0 if "e" in shown else len(shown.partition(".")[2])
+        return f"{shown} ± {f'{error:.{decimals}f}' if decimals else number(error, 2)}{unit}"

@@ -12,6 +12,7 @@ import numpy as np
 from posterity.errors import require
 from posterity.report.canvas import picture, short
 from posterity.report.comparison import Comparison
+from posterity.wording import number
 
 LARGEST = 160
 """Pixels of an image's longer side; larger ones are made smaller."""
@@ -44,7 +45,8 @@ def _item(comparison: Comparison, entry: Mapping[str, Any], place: int, count: i
     answer, details = (_class if comparison.task == "classification" else _number)(comparison, entry)
     total = entry["aleatoric"] + entry["epistemic"]
     unit = "nats" if comparison.task == "classification" else "variance"
-    parts = f"uncertainty {total:.3g} ({unit}): noise {entry['aleatoric']:.3g}, ignorance {entry['epistemic']:.3g}"
+    noise, ignorance = number(entry["aleatoric"], 3), number(entry["epistemic"], 3)
+    parts = f"uncertainty {number(total, 3)} ({unit}): noise {noise}, ignorance {ignorance}"
     shown = _shown(comparison, entry["index"], answer)
     wide = "" if shown else ' class="wide"'
     words = escape(f"{place + 1} of {count}: {answer}", quote=True)
@@ -70,11 +72,9 @@ def _class(comparison: Comparison, entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _number(comparison: Comparison, entry: Mapping[str, Any]) -> tuple[str, str]:
+    mean, low, high, truth = (number(entry[key]) for key in ("mean", "low", "high", "true"))
     inside = entry["low"] <= entry["true"] <= entry["high"]
-    answer = (
-        f"says {entry['mean']:.4g}, 90 % sure of {entry['low']:.4g} to {entry['high']:.4g}: "
-        f"it is {entry['true']:.4g}, {'inside' if inside else 'outside'}"
-    )
+    answer = f"says {mean}, 90 % sure of {low} to {high}: it is {truth}, {'inside' if inside else 'outside'}"
     return answer, ""
 
 

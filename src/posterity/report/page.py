@@ -13,7 +13,7 @@ from posterity.report.canvas import SERIES, svg
 from posterity.report.comparison import SCORES, Comparison
 from posterity.report.sections import SECTIONS, Section
 from posterity.report.style import SCRIPT, STYLE
-from posterity.report.words import verdict
+from posterity.report.words import choice, verdict
 
 
 def page(comparison: Comparison) -> str:
@@ -79,7 +79,10 @@ def _table(comparison: Comparison) -> str:
         swatch = f'<span class="swatch" style="background:var(--series-{index % len(SERIES)})"></span>'
         rows.append(f'<tr><th scope="row" data-value="{escape(name)}">{swatch}{escape(name)}</th>{cells}</tr>')
     count = "1 seed" if comparison.seeds == 1 else f"means over {comparison.seeds} seeds ± standard errors"
-    marks = " ★ marks the best of a column." if any(best.values()) else ""
+    marks = " ★ marks the best of a column and what cannot be told from it." if any(best.values()) else ""
+    unmarked = [SCORES[score].label for score in scores if len(comparison.tied(score)) > 1 and not best[score]]
+    if unmarked:
+        marks += f" None is marked where all are within one standard error of the best: {'; '.join(unmarked)}."
     meanings = "".join(
         f"<dt>{escape(SCORES[score].label)}</dt><dd>{escape(SCORES[score].meaning)}</dd>" for score in scores
     )
@@ -117,14 +120,14 @@ def _figures(section: Section, index: int) -> str:
 
 
 def _use(comparison: Comparison) -> str:
-    """How to load the model with the lowest NLL; it lies beside the page."""
-    ranked = comparison.ranked("nll")
-    if not ranked:
+    """How to load the model that the verdict names; it lies beside the page."""
+    name = choice(comparison)
+    if name is None:
         return ""
     new = "new.csv" if comparison.images is None else "new_images/"
     lines = (
         "import posterity",
-        f'posterior = posterity.load("{comparison.folder.format(method=ranked[0])}")  # from the folder of this page',
+        f'posterior = posterity.load("{comparison.folder.format(method=name)}")  # from the folder of this page',
         f'prediction = posterity.predict(posterior, "{new}", seed=0)  # .epistemic is high where it guesses',
     )
     code = escape("\n".join(lines))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posterity.report.canvas import FAINT, INK, color, described, drawing, picture, short
+from posterity.wording import number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +39,7 @@ def dots(
             axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
         axes.locator_params(axis="x", nbins=4)
         axes.set_title(title)
-    numbers = (f"{name} {'–' if value is None else f'{value:.4g}'}" for name, value in zip(names, values, strict=True))
+    numbers = (f"{name} {'–' if value is None else number(value)}" for name, value in zip(names, values, strict=True))
     return described(figure, f"{title} of each method: {', '.join(numbers)}.")
 
 
@@ -82,7 +83,9 @@ def selection(summaries: Mapping[str, Summary], task: str, indices: Mapping[str,
         _legend(figure)
     what = "Accuracy" if task == "classification" else "RMSE"
     kept = {name: summary["selection"]["kept"] for name, summary in summaries.items()}
-    ends = (f"{name} from {curve[-1]:.4g} to {curve[(len(curve) - 1) // 2]:.4g}" for name, curve in kept.items())
+    ends = (
+        f"{name} from {number(curve[-1])} to {number(curve[(len(curve) - 1) // 2])}" for name, curve in kept.items()
+    )
     return described(figure, f"{what} of the answers kept, from all of them to the surer half: {', '.join(ends)}.")
 
 
@@ -100,8 +103,8 @@ def inside_outside(summary: Summary, title: str, task: str, outside: str, index:
         axes.set_title(f"{short(title)} – AUROC {histogram['auroc_epistemic']:.3f}")
     return described(
         figure,
-        f"Epistemic uncertainty of {title}: on average {histogram['epistemic_inside']:.3g} for test data and "
-        f"{histogram['epistemic_outside']:.3g} for {outside}; AUROC {histogram['auroc_epistemic']:.3f}.",
+        f"Epistemic uncertainty of {title}: on average {number(histogram['epistemic_inside'], 3)} for test data and "
+        f"{number(histogram['epistemic_outside'], 3)} for {outside}; AUROC {histogram['auroc_epistemic']:.3f}.",
     )
 
 
@@ -141,10 +144,11 @@ def predicted_true(summary: Summary, title: str, target: str, index: int = 0) ->
         axes.locator_params(nbins=4)
         axes.set_title(short(title))
     inside = float(np.mean((points["low"] <= true) & (true <= points["high"])))
+    off = number(float(np.abs(true - mean).mean()), 3)
     return described(
         figure,
-        f"Predictions of {title} against the truth for {len(true)} test data: off by {np.abs(true - mean).mean():.3g} "
-        f"on average, with {inside:.0%} of the truths inside the 90 % intervals.",
+        f"Predictions of {title} against the truth for {len(true)} test data: off by {off} on average, with "
+        f"{inside:.0%} of the truths inside the 90 % intervals.",
     )
 
 
@@ -174,7 +178,10 @@ def training(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "F
             axes.plot(curve["epoch"], curve["nll"], color=color(indices[name]), label=short(name), linewidth=1.6)
         axes.set(xlabel="epoch", ylabel="negative log-likelihood (nats per datum)")
         _legend(figure)
-    ends = (f"{n} from {s['history']['nll'][0]:.3g} to {s['history']['nll'][-1]:.3g}" for n, s in summaries.items())
+    ends = (
+        f"{n} from {number(s['history']['nll'][0], 3)} to {number(s['history']['nll'][-1], 3)}"
+        for n, s in summaries.items()
+    )
     return described(figure, f"Negative log-likelihood of the training data, first to last epoch: {', '.join(ends)}.")
 
 
@@ -224,14 +231,14 @@ def stress(
     return described(
         figure,
         f"{title}: {what} from none of it to the most, {', '.join(first_last)}.",
-        f"Meanwhile the uncertainty of {best} goes from {parts['aleatoric'][0] + parts['epistemic'][0]:.3g} to "
-        f"{parts['aleatoric'][-1] + parts['epistemic'][-1]:.3g}.",
+        f"Meanwhile the uncertainty of {best} goes from {number(parts['aleatoric'][0] + parts['epistemic'][0], 3)} to "
+        f"{number(parts['aleatoric'][-1] + parts['epistemic'][-1], 3)}.",
     )
 
 
 def _end(curve: Sequence[Mapping[str, float]], key: str, place: int) -> str:
     value = curve[place][key]
-    return f"{1 - value if key == 'error' else value:.3g}"
+    return number(1 - value if key == "error" else value, 3)
 
 
 def _legend(figure: "Figure") -> None:

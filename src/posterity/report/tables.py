@@ -1,9 +1,13 @@
 """Small tables: what can be promised with each method, and which of its uncertainties tells the unfamiliar."""
 
+import math
 from html import escape
 from typing import Any
 
+from posterity.evaluation.promises import INTERVALS as LEVEL
+from posterity.evaluation.promises import SETS
 from posterity.report.comparison import Comparison
+from posterity.wording import listed, number
 
 ABSTAINING = (
     "The test data were halved. One half set a threshold: answers more uncertain than that are withheld, so that at "
@@ -32,9 +36,11 @@ def promises(comparison: Comparison) -> str:
     found = {m: s["promises"] for m, s in comparison.summaries.items() if s.get("promises") and m in comparison.methods}
     if not found:
         return ""
+    first = next(iter(found.values()))
     if comparison.task == "classification":
-        risks = [entry["risk"] for entry in next(iter(found.values()))["abstention"]]
-        heads = [f"given, ≤ {100 * risk:.0f} % wrong" for risk in risks] + [
+        given = {entry["risk"] for p in found.values() for entry in p["abstention"] if entry["kept"]}
+        risks = sorted(given | {round(1 - SETS, 2)})
+        heads = [f"given, ≤ {100 * entry['risk']:.0f} % wrong" for entry in first["abstention"]] + [
             "classes in a 95 % set",
             "which held the truth",
         ]
@@ -44,10 +50,25 @@ def promises(comparison: Comparison) -> str:
         }
         words = ABSTAINING
     else:
+        risks = [round(1 - LEVEL, 2)]
         heads = ["width of a 90 % interval", "which held the truth"]
-        rows = {m: [f"{p['intervals']['width']:.4g}", _percent(p["intervals"]["coverage"])] for m, p in found.items()}
+        rows = {m: [number(p["intervals"]["width"]), _percent(p["intervals"]["coverage"])] for m, p in found.items()}
         words = INTERVALS
-    return _section("What can be promised?", heads, rows, words)
+    return _section("What can be promised?", heads, rows, _few(first.get("rows"), risks) + words)
+
+
+def _few(rows: int | None, risks: list[float]) -> str:
+    """A sentence where so few rows judge a promise that one just kept looks like one with no exception at all.
+
+    That is where two standard errors of the risk r, 2 √(r (1 − r) / rows), are more than r itself.
+    """
+    unseen = [f"{100 * risk:.0f}" for risk in risks if rows and 2 * math.sqrt(risk * (1 - risk) / rows) > risk]
+    if not unseen:
+        return ""
+    return (
+        f"Among the {rows} rows that judge this, a share of {listed(unseen, 'or')} % cannot be seen (two standard "
+        "errors are more than that): take it as a hint, not as a result. "
+    )
 
 
 def detection(comparison: Comparison) -> str:

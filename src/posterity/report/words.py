@@ -1,37 +1,78 @@
 """What a comparison found, in sentences for a reader who does not know the scores."""
 
 from posterity.report.comparison import SCORES, Comparison
+from posterity.wording import listed, number
+
+
+def choice(comparison: Comparison) -> str | None:
+    """The method to use: of those whose NLL cannot be told from the lowest, the one that trains in the least time.
+
+    That is the one-standard-error rule (Breiman et al., 1984): the cheapest of those that are as good as the best.
+    """
+    ranked = comparison.ranked("nll")
+    seconds = {m: s for m in comparison.tied("nll") if (s := comparison.value(m, "train_seconds")) is not None}
+    return min(seconds, key=seconds.__getitem__, default=ranked[0] if ranked else None)
 
 
 def verdict(comparison: Comparison) -> list[str]:
     """Sentences: whose probabilities to trust, who is right most often, who notices the unfamiliar."""
     if len(comparison.methods) < 2:
         return _alone(comparison)
-    sentences = []
-    by_nll = _winner(comparison, "nll")
-    accuracy = "error" if comparison.task == "classification" else "rmse"
-    by_accuracy = _winner(comparison, accuracy)
-    if by_nll is not None:
-        kind = "probabilities" if comparison.task == "classification" else "predictive distribution"
-        verb = "fit" if comparison.task == "classification" else "fits"
-        text = f"Use {by_nll} here: its {kind} {verb} the truth best (NLL {comparison.written(by_nll, 'nll')}"
-        if "map" in comparison.methods and by_nll != "map" and comparison.value("map", "nll") is not None:
-            text += f"; a plain network, map, has {comparison.written('map', 'nll')}"
-        sentences.append(f"{text}).")
-    if by_accuracy is not None:
-        what = "makes the fewest mistakes" if accuracy == "error" else "misses by the least"
-        who = "It also" if by_accuracy == by_nll else by_accuracy
-        sentences.append(f"{who} {what} ({SCORES[accuracy].label} {comparison.written(by_accuracy, accuracy)}).")
-    by_outside = _winner(comparison, "auroc_outside")
-    if by_outside is not None and (comparison.value(by_outside, "auroc_outside") or 0) > 0.5:
-        sentences.append(
-            f"{by_outside} notices {comparison.outside} best (AUROC {comparison.written(by_outside, 'auroc_outside')})."
-        )
-    if sentences and _too_close(comparison):
-        sentences.append("The best two differ by less than their standard errors in NLL: take them as equal.")
-    if by_nll is not None:
-        sentences += _price(comparison, by_nll) + _caution(comparison, by_nll)
-    return sentences
+    name = choice(comparison)
+    sentences = _accuracy(comparison, name) + _outside(comparison)
+    if name is None:
+        return sentences
+    return [_use(comparison, name), *sentences, *_price(comparison, name), *_caution(comparison, name)]
+
+
+def _use(comparison: Comparison, name: str) -> str:
+    """Which method to use, and why that one."""
+    alike = comparison.tied("nll")
+    if len(alike) > 1:
+        seconds = comparison.value(name, "train_seconds")
+        why = "has the lowest" if seconds is None else f"is the quickest to train ({number(seconds, 2)} s)"
+        values = _span(comparison, alike, "nll")
+        near = ", within one standard error" if " to " in values else ""
+        return f"Use {name} here: {listed(alike)} cannot be told apart (NLL {values}{near}), and {name} {why}."
+    kind, verb = (
+        ("probabilities", "fit") if comparison.task == "classification" else ("predictive distribution", "fits")
+    )
+    text = f"Use {name} here: its {kind} {verb} the truth best (NLL {comparison.written(name, 'nll')}"
+    if "map" in comparison.methods and name != "map" and comparison.value("map", "nll") is not None:
+        text += f"; a plain network, map, has {comparison.written('map', 'nll')}"
+    return f"{text})."
+
+
+def _accuracy(comparison: Comparison, name: str | None) -> list[str]:
+    """Who is right most often, or misses by the least."""
+    score = "error" if comparison.task == "classification" else "rmse"
+    alike = comparison.tied(score)
+    if not alike:
+        return []
+    values = f"{SCORES[score].label} {_span(comparison, alike, score)}"
+    if len(alike) > 1 and name in alike:
+        better = "makes clearly fewer mistakes" if score == "error" else "misses by clearly less"
+        return [f"No other method {better} ({values})."]
+    who, ending = ("It also" if alike == [name] else listed(alike)), ("" if len(alike) > 1 else "s")
+    most = f"make{ending} the fewest mistakes" if score == "error" else f"miss{ending and 'es'} by the least"
+    return [f"{who} {most} ({values})."]
+
+
+def _outside(comparison: Comparison) -> list[str]:
+    """Who notices the unfamiliar, if anyone does."""
+    alike = comparison.tied("auroc_outside")
+    if not alike:
+        return []
+    verb = "notices" if len(alike) == 1 else "notice"
+    values = _span(comparison, alike, "auroc_outside")
+    return [f"{listed(alike)} {verb} {comparison.outside} best (AUROC {values})."]
+
+
+def _span(comparison: Comparison, names: list[str], score: str) -> str:
+    """From the lowest of these methods' values to the highest, or the one that all have."""
+    ordered = [name for name in comparison.ranked(score) if name in names]
+    low, high = (comparison.written(name, score) for name in (ordered[0], ordered[-1]))
+    return low if low == high else f"{low} to {high}"
 
 
 def _price(comparison: Comparison, name: str) -> list[str]:
@@ -43,7 +84,8 @@ def _price(comparison: Comparison, name: str) -> list[str]:
         return []
     sentences = [f"{name} takes {own / plain:.1f} times as long to train as map."]
     worth = comparison.value(name, "ensemble_equivalent")
-    if worth is not None and name != "ensemble" and worth > 1:
+    told = comparison.best("ensemble_equivalent")
+    if worth is not None and told and name != "ensemble" and worth > 1:
         sentences.append(f"Its calibrated probabilities are worth {worth:.1f} networks trained apart.")
     return sentences
 
@@ -96,21 +138,3 @@ def _alone(comparison: Comparison) -> list[str]:
                 f"its 90 % intervals hold the truth in {comparison.written(name, 'coverage90')} of cases."
             )
     return sentences
-
-
-def _winner(comparison: Comparison, score: str) -> str | None:
-    best = comparison.best(score)
-    return next((name for name in comparison.methods if name in best), None)
-
-
-def _too_close(comparison: Comparison) -> bool:
-    """Whether the two lowest NLLs are within the standard error of their difference."""
-    ranked = sorted(
-        (value, comparison.standard_error(name, "nll"))
-        for name in comparison.methods
-        if (value := comparison.value(name, "nll")) is not None
-    )
-    if comparison.seeds < 2 or len(ranked) < 2:
-        return False
-    (first, a), (second, b) = ranked[:2]
-    return second - first < (a**2 + b**2) ** 0.5
