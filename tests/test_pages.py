@@ -109,7 +109,7 @@ def test_the_lines_for_speed_and_for_draws(monkeypatch):
     monkeypatch.setattr(posterity, "distil", lambda *a: posterity.distillation.distil(*a, epochs=1, progress=False))
     fit = posterity.fit
     monkeypatch.setattr(posterity, "fit", lambda *a, **k: fit(*a, **k, epochs=1, progress=False))
-    with torch._dynamo.config.patch(disable=True):  # that compiling works is tested elsewhere
+    with torch.compiler.set_stance("force_eager"):  # that compiling works is tested elsewhere
         for block in [blocks("README.md")[3], *blocks("docs/results/draws.md")]:
             exec(block, names)
     assert names["prediction"].samples.shape == (30,)
