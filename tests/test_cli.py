@@ -257,6 +257,23 @@ def test_train_scores_in_the_targets_units(regression):
     assert "posterity predict" in result.stdout
 
 
+def test_noise_that_varies_is_learned_where_it_is_asked_for(tmp_path):
+    x = np.random.default_rng(0).uniform(-1, 1, 400)
+    noise = np.where(x > 0, 1.0, 0.05) * np.random.default_rng(1).normal(size=400)
+    np.savetxt(tmp_path / "d.csv", np.stack([x, x + noise], 1), delimiter=",", header="x,y", comments="")
+    train = ["train", tmp_path / "d.csv", "--target", "y", "--method", "map", "--epochs", 60, "--lr", 0.01]
+    stds = []
+    for extra in ([], ["--varying-noise"]):
+        run(*train, *extra, "--out", tmp_path / "model")
+        run("predict", tmp_path / "model", tmp_path / "d.csv", "--out", tmp_path / "p.csv")
+        stds.append(np.array([float(row["std"]) for row in csv.DictReader((tmp_path / "p.csv").open())]))
+    assert stds[0].std() < 1e-6
+    assert stds[1][x < -0.2].mean() < 0.4 < stds[1][x > 0.2].mean()
+    run("tune", *train[1:3], "y", "--method", "map", "--trials", 1, "--epochs", 1, "--varying-noise", "--out", tmp_path)
+    digits = run("train", "digits", "--varying-noise", "--out", tmp_path / "other", status=2)
+    assert "leave --varying-noise out" in digits.output
+
+
 def test_predict_writes_numbers_beside_each_row(regression, tmp_path):
     data, model, _ = regression
     run("predict", model, data, "--out", tmp_path / "p.csv")

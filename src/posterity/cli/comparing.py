@@ -26,6 +26,7 @@ def compare(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
+    varying_noise: options.VaryingNoise = False,
     samples: options.Samples = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -40,7 +41,9 @@ def compare(
     (one folder a method, for `posterity predict`). A comparison that was stopped goes on where it was when the
     same command is started again.
     """
-    settings = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device)
+    settings = Settings(
+        data, target, task, epochs, batch_size, lr, samples, data_dir, device, varying_noise=varying_noise
+    )
     output = Output(json)
     study = Study(settings, names(methods), range(seed, seed + seeds), out, output)
     result = study.run()
@@ -92,6 +95,7 @@ def train(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
+    varying_noise: options.VaryingNoise = False,
     samples: options.Samples = None,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
@@ -109,7 +113,7 @@ def train(
     if found is not None and method not in (None, found["method"]):
         raise Error(f"{settings} holds settings of {found['method']}, not of {method}: leave --method out.")
     chosen = method or (found or {"method": "ibnn"})["method"]
-    given = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device, found)
+    given = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device, found, varying_noise)
     output = Output(json)
     study = Study(given, names(chosen), [seed], out, output, alone=True)
     result = study.run()

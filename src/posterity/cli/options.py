@@ -85,6 +85,13 @@ Samples = Annotated[
         show_default=False,
     ),
 ]
+VaryingNoise = Annotated[
+    bool,
+    typer.Option(
+        "--varying-noise",
+        help="Where numbers are predicted, learn how noisy each row is; by default one noise is learned for all.",
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -60,6 +60,8 @@ class Settings:
     device: str = "auto"
     tuned: dict[str, Any] | None = None
     """What `tune` found: the method and its arguments, and those of `fit`."""
+    varying_noise: bool = False
+    """Whether the network says how noisy each row is, where numbers are predicted."""
 
     def __post_init__(self) -> None:
         if self.lr is not None and not 0 < self.lr < math.inf:
@@ -67,14 +69,18 @@ class Settings:
 
     def load(self, seed: int) -> Any:
         """The data, split by that seed."""
-        return datasets.load(self.data, target=self.target, task=self.task, seed=seed, data_dir=self.data_dir)
+        data = datasets.load(self.data, target=self.target, task=self.task, seed=seed, data_dir=self.data_dir)
+        if self.varying_noise and data.task == "classification":
+            raise Error("The target is a class, which has no noise to learn: leave --varying-noise out.")
+        return data
 
     def arguments(self) -> dict[str, Any]:
         """All that a run's result depends on besides method and seed, as JSON values."""
         shared = asdict(self)
         del shared["data_dir"], shared["device"]
-        if shared["tuned"] is None:
-            del shared["tuned"]
+        for key in ("tuned", "varying_noise"):
+            if not shared[key]:
+                del shared[key]
         return shared | {"content": fingerprint(Path(self.data)), "version": posterity.__version__}
 
 
@@ -114,9 +120,16 @@ def tuned(path: Path | None) -> dict[str, Any] | None:
     return {key: found[key] for key in ("method", "posterior", "fit")}
 
 
-def network(data: Any, seed: int) -> nn.Module:
+def likelihood(data: Any, varying_noise: bool = False) -> Any:
+    """Of the targets, given what the network says."""
+    if data.task == "classification":
+        return posterity.Categorical()
+    return posterity.Gaussian(heteroscedastic=varying_noise)
+
+
+def network(data: Any, seed: int, varying_noise: bool = False) -> nn.Module:
     """A network that fits the data: LeNet for 28 × 28 grey images, a small one for others, an MLP for tables."""
-    x, outputs = data.train[0], data.outputs
+    x, outputs = data.train[0], data.outputs * (1 + varying_noise)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if x.dim() != 4 or min(x.shape[2:]) < 4:
@@ -135,16 +148,15 @@ def execute(
     Returns the posterior and the record: `scores` and `summary`.
     """
     build: Any = posterity.methods()[method]
-    net = network(data, seed)
+    net = network(data, seed, settings.varying_noise)
     if "OMP_NUM_THREADS" not in os.environ and sum(p.numel() for p in net.parameters()) < SMALL:
         torch.set_num_threads(1)
     tuned = settings.tuned if settings.tuned and settings.tuned["method"] == method else {"posterior": {}, "fit": {}}
     posterior = build(net, seed=seed, **tuned["posterior"])
-    likelihood = posterity.Categorical() if data.task == "classification" else posterity.Gaussian()
     history = posterity.fit(
         posterior,
         data.train,
-        likelihood=likelihood,
+        likelihood(data, settings.varying_noise),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         seed=seed,

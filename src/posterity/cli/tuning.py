@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-import posterity
 from posterity.cli import options, runs
 from posterity.cli.console import Output
 from posterity.cli.facts import facts
@@ -34,6 +33,7 @@ def tune(
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the study in its database.")] = "posterity",
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
+    varying_noise: options.VaryingNoise = False,
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
     seed: options.Seed = 0,
@@ -54,17 +54,18 @@ def tune(
     require("matplotlib")
     from posterity.tuning import Search
 
-    settings = runs.Settings(data, target, task, epochs, batch_size, None, None, data_dir, device)
+    settings = runs.Settings(
+        data, target, task, epochs, batch_size, data_dir=data_dir, device=device, varying_noise=varying_noise
+    )
     with output.working():
         output.step(f"Reading {data} …")
         loaded = settings.load(seed)
-        likelihood = posterity.Categorical if loaded.task == "classification" else posterity.Gaussian
         given: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "device": device, "graph": True}
         search = Search(
             chosen[0],
             loaded.train,
-            lambda: runs.network(loaded, seed),
-            likelihood,
+            lambda: runs.network(loaded, seed, varying_noise),
+            lambda: runs.likelihood(loaded, varying_noise),
             out,
             url=study,
             name=name,
@@ -93,6 +94,6 @@ def tune(
     output.say(
         f"Held-out NLL {best['nll']:.4f}, trial {best['trial']} of {len(search.finished)}. A picture: {out}/tuned.png"
     )
-    where = f" --target {target}" if target else ""
+    where = (f" --target {target}" if target else "") + " --varying-noise" * varying_noise
     output.say(f"Next:  posterity train {data}{where} --settings {out}/best.json --out model")
     output.finish(result)
