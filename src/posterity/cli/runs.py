@@ -156,7 +156,7 @@ def execute(
     history = posterity.fit(
         posterior,
         data.train,
-        likelihood(data, settings.varying_noise),
+        likelihood=likelihood(data, settings.varying_noise),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         seed=seed,
