@@ -2,6 +2,7 @@
 
     python -m benchmarks.defaults choose --out FILE     settings against each other on validation splits
     python -m benchmarks.defaults confirm --out FILE    the defaults against MAP, on the test splits
+    python -m benchmarks.defaults stop --out FILE       the same on small data, the epoch chosen on held-out rows
     python -m benchmarks.defaults show FILE             a table on the screen
     python -m benchmarks.defaults page                  docs/results/defaults.md, from the runs recorded in benchmarks/results
 
@@ -24,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 UCI = ("uci/boston", "uci/concrete", "uci/energy", "uci/naval", "uci/protein", "uci/wine-red")
 SETS = ("digits", "fashion-mnist", *UCI)
+SMALL = ("digits", "uci/boston", "uci/concrete", "uci/energy", "uci/wine-red")
 APART = ("uci/energy", "uci/naval")  # nearly without noise: a small error is many times another
 METHODS = ("map", "ensemble", "dropout", "bbb", "mnf", "bbh", "ibnn", "livi")
 EPOCHS = {"fashion-mnist": 5}
@@ -114,6 +116,8 @@ CHOICES: list[dict[str, Any]] = [
 def jobs(command: str, sets: list[str], seeds: int, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     part = "validation" if command == "choose" else "test"
     settings = choices if command == "choose" else [{"method": name} for name in METHODS]
+    if command == "stop":
+        settings = [setting | {"fit": {"validation": "auto"}} for setting in settings]
     heavy = ("fashion-mnist", "uci/protein", "uci/naval")
     ordered = sorted(sets, key=lambda name: name not in heavy)
     return [
@@ -337,10 +341,10 @@ def _grouped(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("choose", "confirm", "show", "page"))
+    parser.add_argument("command", choices=("choose", "confirm", "stop", "show", "page"))
     parser.add_argument("file", nargs="?")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", help="names with commas between; by default all, of `stop` the small ones")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument(
@@ -360,7 +364,8 @@ def main() -> None:
     choices = read(options.settings) if options.settings else CHOICES
     seeds = options.seeds or (2 if options.command == "choose" else 5)
     done = {key(record) for record in read(options.out)}
-    wanted = [job for job in jobs(options.command, options.sets.split(","), seeds, choices) if key(job) not in done]
+    sets = options.sets.split(",") if options.sets else list(SMALL if options.command == "stop" else SETS)
+    wanted = [job for job in jobs(options.command, sets, seeds, choices) if key(job) not in done]
     wanted = [job | {"device": options.device} for job in wanted]
     deadline = time.time() + 60 * options.minutes
     print(f"{len(wanted)} runs to do, {len(done)} done before", file=sys.stderr)

@@ -274,6 +274,20 @@ def test_noise_that_varies_is_learned_where_it_is_asked_for(tmp_path):
     assert "leave --varying-noise out" in digits.output
 
 
+def test_all_rows_train_where_none_are_to_be_held_out(tmp_path, monkeypatch):
+    found = []
+    real = posterity.fit
+
+    def fit(*args, **kwargs):
+        found.append(real(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(posterity, "fit", fit)
+    for extra in ([], ["--no-hold-out"]):
+        run("train", "digits", "--method", "map", "--epochs", 1, *extra, "--out", tmp_path / "model")
+    assert [len(history.column("validation")) for history in found] == [1, 0]
+
+
 def test_predict_writes_numbers_beside_each_row(regression, tmp_path):
     data, model, _ = regression
     run("predict", model, data, "--out", tmp_path / "p.csv")

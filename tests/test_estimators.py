@@ -307,11 +307,6 @@ def test_rows_held_out_keep_a_network_from_learning_the_noise():
     assert inside[None] < 0.4
 
 
-@pytest.mark.parametrize(("rows", "held"), [(3, 0), (5, 1), (100, 20), (300, 50), (500, 50), (2000, 200)])
-def test_a_tenth_of_the_rows_is_held_out_and_more_of_few(rows, held):
-    assert round(rows * (PosteriorRegressor()._share(rows) or 0)) == held
-
-
 def test_what_fit_takes_can_be_given():
     X, y = numbers()
     model = PosteriorRegressor("map", **TINY, validation=None, fit_options={"schedule": "constant"}).fit(X, y)

@@ -374,9 +374,24 @@ def test_validation_keeps_the_best_epoch():
 def test_a_share_can_be_held_out():
     history = fit(make(), validation=0.25, epochs=2)
     assert len(history.column("validation")) == 2
-    for share in (0.0, 1.5, 0.999):
+    for share in (0.0, 1.5, 0.999, "some"):
         with pytest.raises(posterity.Error):
             fit(make(), validation=share)
+
+
+@pytest.mark.parametrize(("rows", "held"), [(2000, 200), (300, 50), (100, 20), (5, 1), (4, 0)])
+def test_how_many_rows_are_held_out_by_themselves(rows, held):
+    seen = set()
+
+    class Seeing(posterity.MAP):
+        def loss(self, x, y, *args, **kwargs):
+            seen.update(y.tolist() if self.training else ())
+            return super().loss(x, y, *args, **kwargs)
+
+    data = torch.randn(rows, 2), torch.arange(rows)
+    history = posterity.fit(Seeing(nn.Linear(2, rows)), data, epochs=1, validation="auto", seed=0, progress=False)
+    assert len(seen) == rows - held
+    assert len(history.column("validation")) == bool(held)
 
 
 def test_callbacks_see_every_epoch(tmp_path):

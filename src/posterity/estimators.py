@@ -107,7 +107,7 @@ class _Estimator(BaseEstimator):
         posterior = self._posterior(inputs.shape[1], outputs)
         data = (inputs, targets) if weight is None else (inputs, targets, weight)
         with _one_thread(posterior):
-            self.history_ = fit(posterior, data, likelihood, seed=self.seed_, **self._settings(len(inputs)))
+            self.history_ = fit(posterior, data, likelihood, seed=self.seed_, **self._settings())
         # In double precision what is said of a row does not depend, by rounding, on the rows beside it.
         self.posterior_ = posterior.double()
         self.posterior_.preprocessing = self.preprocessing_ if answers.ndim == 1 else None
@@ -152,21 +152,14 @@ class _Estimator(BaseEstimator):
                 network = networks.create("mlp", inputs=inputs, outputs=outputs, hidden=hidden)
         return cls(network, seed=self.seed_, **options)  # type: ignore[no-any-return]
 
-    def _settings(self, rows: int) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """What `posterity.fit` is told. A user's network may not do the same in every step, as a graph needs."""
-        settings = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "device")}
-        settings |= {"validation": self._share(rows), "graph": self.network is None, "progress": False}
+        held = self.validation
+        if held not in (None, "auto") and (not isinstance(held, float) or not 0 < held < 1):
+            raise Error(f"validation must be 'auto', None or a share between 0 and 1; got {held!r}.")
+        settings = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "device", "validation")}
+        settings |= {"graph": self.network is None, "progress": False}
         return settings | _options(self.fit_options, fit, "fit_options")
-
-    def _share(self, rows: int) -> float | None:
-        """The share of the rows to hold out."""
-        if self.validation is None:
-            return None
-        if isinstance(self.validation, str) and self.validation == "auto":
-            return max(rows // 10, min(rows // 5, 50)) / rows or None
-        if not isinstance(self.validation, float) or not 0 < self.validation < 1:
-            raise Error(f"validation must be 'auto', None or a share between 0 and 1; got {self.validation!r}.")
-        return self.validation
 
     def _table(self, X: Any, reset: bool) -> Table:
         """Raw columns by name; a later table's take the names of the first one's, by their place."""

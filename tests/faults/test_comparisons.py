@@ -72,7 +72,7 @@ def test_methods_are_compared_on_one_network_one_budget_and_the_same_rows(table,
     for args, kwargs in fits:
         assert torch.equal(args[1][0], data.train[0])
         assert torch.equal(args[1][1], data.train[1])
-        assert "validation" not in kwargs
+        assert kwargs["validation"] == "auto"  # of the training part
     differ = ("checkpoint", "likelihood")
     assert len({repr({k: v for k, v in kwargs.items() if k not in differ}) for _, kwargs in fits}) == 1
     assert len({repr(kwargs["likelihood"]) for _, kwargs in fits}) == 1

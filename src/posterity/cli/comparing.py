@@ -26,6 +26,7 @@ def compare(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
+    hold_out: options.HoldOut = True,
     varying_noise: options.VaryingNoise = False,
     samples: options.Samples = None,
     data_dir: options.DataDir = None,
@@ -42,7 +43,7 @@ def compare(
     same command is started again.
     """
     settings = Settings(
-        data, target, task, epochs, batch_size, lr, samples, data_dir, device, varying_noise=varying_noise
+        data, target, task, epochs, batch_size, lr, samples, data_dir, device, None, hold_out, varying_noise
     )
     output = Output(json)
     study = Study(settings, names(methods), range(seed, seed + seeds), out, output)
@@ -95,6 +96,7 @@ def train(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.LearningRate = None,
+    hold_out: options.HoldOut = True,
     varying_noise: options.VaryingNoise = False,
     samples: options.Samples = None,
     data_dir: options.DataDir = None,
@@ -113,7 +115,9 @@ def train(
     if found is not None and method not in (None, found["method"]):
         raise Error(f"{settings} holds settings of {found['method']}, not of {method}: leave --method out.")
     chosen = method or (found or {"method": "ibnn"})["method"]
-    given = Settings(data, target, task, epochs, batch_size, lr, samples, data_dir, device, found, varying_noise)
+    given = Settings(
+        data, target, task, epochs, batch_size, lr, samples, data_dir, device, found, hold_out, varying_noise
+    )
     output = Output(json)
     study = Study(given, names(chosen), [seed], out, output, alone=True)
     result = study.run()

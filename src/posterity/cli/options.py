@@ -85,6 +85,14 @@ Samples = Annotated[
         show_default=False,
     ),
 ]
+HoldOut = Annotated[
+    bool,
+    typer.Option(
+        "--hold-out/--no-hold-out",
+        help="Hold a tenth of the training rows out and keep the epoch that predicts them best; or train on all of "
+        "them, to the end.",
+    ),
+]
 VaryingNoise = Annotated[
     bool,
     typer.Option(

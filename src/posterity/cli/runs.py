@@ -35,6 +35,7 @@ GIVEN = {
     "generator",
     "device",
     "graph",
+    "validation",
     "checkpoint",
     "progress",
 }
@@ -60,6 +61,8 @@ class Settings:
     device: str = "auto"
     tuned: dict[str, Any] | None = None
     """What `tune` found: the method and its arguments, and those of `fit`."""
+    hold_out: bool = True
+    """Whether some of the training rows choose the epoch that is kept."""
     varying_noise: bool = False
     """Whether the network says how noisy each row is, where numbers are predicted."""
 
@@ -162,6 +165,7 @@ def execute(
         seed=seed,
         device=settings.device,
         graph=True,  # these networks do the same in every step
+        validation="auto" if settings.hold_out else None,
         checkpoint=checkpoint,
         progress=progress,
         **tuned["fit"] | ({} if settings.lr is None else {"lr": settings.lr}),
