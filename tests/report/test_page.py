@@ -9,7 +9,7 @@ import torch
 
 from posterity import evaluation, report
 from posterity.prediction import CategoricalPrediction, GaussianPrediction
-from posterity.report import Comparison, sections
+from posterity.report import Comparison, plots, sections
 from posterity.report.comparison import SCORES
 from posterity.report.words import verdict
 
@@ -36,6 +36,7 @@ def classification(name="digits", classes=("zero", "one", "two"), images=True, *
         outside = CategoricalPrediction(torch.log_softmax(random(20, 3, seed=9), 1), torch.zeros(20))
         summaries[method] = evaluation.summarise(prediction, y, outside) | {"stress": curves("error", index)}
         summaries[method]["history"] = {"epoch": [1, 2], "nll": [2.0, 1.0], "divergence": [3.0, 4.0]}
+        summaries[method]["history"] |= {"validation": [1.5, 2.5], "kept": 1}
         found = evaluation.score(prediction, y)
         methods[method] = found | {f"{score}_std": 0.01 for score in found} | {"train_seconds": 1.5}
         methods[method]["auroc_outside"] = summaries[method]["outside"]["auroc_epistemic"]
@@ -431,3 +432,16 @@ def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_
     text = report.page(Comparison("t", "classification", {"map": scores, "ibnn": fine | {"nll": 0.4}}))
     assert "do not take it as a rate" not in text
     assert "does not reliably notice" not in text
+
+
+def test_the_epoch_that_was_kept_is_marked():
+    comparison = classification()
+    figure = plots.training(comparison.summaries, {"map": 0, "ibnn": 1})
+    assert "Kept, as the best on rows held out, was the epoch of map 1, ibnn 1." in figure.get_label()
+    marked = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert marked == [[[1.0, 1.5]]] * 2
+    for summary in comparison.summaries.values():
+        summary["history"] |= {"validation": [], "kept": None}
+    figure = plots.training(comparison.summaries, {"map": 0, "ibnn": 1})
+    assert len(figure.axes[0].lines) == 2
+    assert "Kept" not in figure.get_label()

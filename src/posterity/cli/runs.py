@@ -175,7 +175,8 @@ def execute(
     scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
     scores["train_seconds"] = history.seconds
     every = -(-len(history) // POINTS)
-    summary["history"] = {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}
+    told = ("epoch", "nll", "divergence", "validation")
+    summary["history"] = {key: history.column(key)[::every] for key in told} | {"kept": history.best}
     return posterior, {"scores": scores, "summary": summary}
 
 

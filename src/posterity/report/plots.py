@@ -171,18 +171,27 @@ def strip(images: Sequence[Any], captions: Sequence[str], title: str) -> "Figure
 
 
 def training(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "Figure":
-    """The negative log-likelihood of the training data over the course of training."""
+    """The negative log-likelihood of the training data over the course of training, and of rows held out (dashed)."""
     with drawing() as (figure, axes):
         for name, summary in summaries.items():
-            curve = summary["history"]
-            axes.plot(curve["epoch"], curve["nll"], color=color(indices[name]), label=short(name), linewidth=1.6)
+            curve, hue = summary["history"], color(indices[name])
+            axes.plot(curve["epoch"], curve["nll"], color=hue, label=short(name), linewidth=1.6)
+            if held := curve.get("validation"):
+                best = min(range(len(held)), key=held.__getitem__)
+                axes.plot(curve["epoch"], held, "--", color=hue, linewidth=0.9)
+                axes.plot(curve["epoch"][best], held[best], "o", color=hue)
         axes.set(xlabel="epoch", ylabel="negative log-likelihood (nats per datum)")
         _legend(figure)
     ends = (
         f"{n} from {number(s['history']['nll'][0], 3)} to {number(s['history']['nll'][-1], 3)}"
         for n, s in summaries.items()
     )
-    return described(figure, f"Negative log-likelihood of the training data, first to last epoch: {', '.join(ends)}.")
+    kept = [f"{n} {s['history']['kept']}" for n, s in summaries.items() if s["history"].get("kept")]
+    return described(
+        figure,
+        f"Negative log-likelihood of the training data, first to last epoch: {', '.join(ends)}.",
+        f"Kept, as the best on rows held out, was the epoch of {', '.join(kept)}." if kept else "",
+    )
 
 
 def stress(

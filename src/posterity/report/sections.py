@@ -184,8 +184,9 @@ def training(comparison: Comparison) -> Section | None:
     return _section(
         "How the training went",
         [plots.training(found, _places(comparison))] if found else [],
-        "How surprised each method is at its training data, epoch by epoch. Curves that still fall at the end ask for "
-        "more epochs; one that jumps about asks for a lower learning rate.",
+        "How surprised each method is at its training data, epoch by epoch; dashed, at rows held out, with a dot at "
+        "the epoch that was kept. Curves that still fall at the end ask for more epochs; one that jumps about asks for "
+        "a lower learning rate.",
     )
 
 
