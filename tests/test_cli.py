@@ -288,6 +288,13 @@ def test_all_rows_train_where_none_are_to_be_held_out(tmp_path, monkeypatch):
     assert [len(history.column("validation")) for history in found] == [1, 0]
 
 
+def test_the_record_names_the_epoch_that_was_kept_and_its_loss(regression):
+    _, model, _ = regression
+    history = json.loads(next(model.glob("**/ibnn-0.json")).read_text())["summary"]["history"]
+    epoch, loss = history["kept"]
+    assert loss == min(history["validation"]) == history["validation"][epoch - 1]
+
+
 def test_predict_writes_numbers_beside_each_row(regression, tmp_path):
     data, model, _ = regression
     run("predict", model, data, "--out", tmp_path / "p.csv")

@@ -36,7 +36,7 @@ def classification(name="digits", classes=("zero", "one", "two"), images=True, *
         outside = CategoricalPrediction(torch.log_softmax(random(20, 3, seed=9), 1), torch.zeros(20))
         summaries[method] = evaluation.summarise(prediction, y, outside) | {"stress": curves("error", index)}
         summaries[method]["history"] = {"epoch": [1, 2], "nll": [2.0, 1.0], "divergence": [3.0, 4.0]}
-        summaries[method]["history"] |= {"validation": [1.5, 2.5], "kept": 1}
+        summaries[method]["history"] |= {"validation": [1.5, 2.5], "kept": [3, 1.25]}
         found = evaluation.score(prediction, y)
         methods[method] = found | {f"{score}_std": 0.01 for score in found} | {"train_seconds": 1.5}
         methods[method]["auroc_outside"] = summaries[method]["outside"]["auroc_epistemic"]
@@ -437,11 +437,14 @@ def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_
 def test_the_epoch_that_was_kept_is_marked():
     comparison = classification()
     figure = plots.training(comparison.summaries, {"map": 0, "ibnn": 1})
-    assert "Kept, as the best on rows held out, was the epoch of map 1, ibnn 1." in figure.get_label()
+    assert "Kept, as the best on rows held out, was the epoch of map 3, ibnn 3." in figure.get_label()
     marked = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_marker() == "o"]
-    assert marked == [[[1.0, 1.5]]] * 2
+    assert marked == [[[3.0, 1.25]]] * 2  # which may lie between the epochs of the curve
+    assert "with a dot" in sections.training(comparison).words
     for summary in comparison.summaries.values():
-        summary["history"] |= {"validation": [], "kept": None}
+        summary["history"]["validation"] = []
+        del summary["history"]["kept"]
+    assert "dashed" not in sections.training(comparison).words
     figure = plots.training(comparison.summaries, {"map": 0, "ibnn": 1})
     assert len(figure.axes[0].lines) == 2
     assert "Kept" not in figure.get_label()

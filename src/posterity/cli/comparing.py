@@ -43,7 +43,17 @@ def compare(
     same command is started again.
     """
     settings = Settings(
-        data, target, task, epochs, batch_size, lr, samples, data_dir, device, None, hold_out, varying_noise
+        data,
+        target,
+        task,
+        epochs,
+        batch_size,
+        lr,
+        samples,
+        data_dir,
+        device,
+        hold_out=hold_out,
+        varying_noise=varying_noise,
     )
     output = Output(json)
     study = Study(settings, names(methods), range(seed, seed + seeds), out, output)

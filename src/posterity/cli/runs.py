@@ -81,9 +81,8 @@ class Settings:
         """All that a run's result depends on besides method and seed, as JSON values."""
         shared = asdict(self)
         del shared["data_dir"], shared["device"]
-        for key in ("tuned", "varying_noise"):
-            if not shared[key]:
-                del shared[key]
+        if shared["tuned"] is None:
+            del shared["tuned"]
         return shared | {"content": fingerprint(Path(self.data)), "version": posterity.__version__}
 
 
@@ -176,7 +175,9 @@ def execute(
     scores["train_seconds"] = history.seconds
     every = -(-len(history) // POINTS)
     told = ("epoch", "nll", "divergence", "validation")
-    summary["history"] = {key: history.column(key)[::every] for key in told} | {"kept": history.best}
+    summary["history"] = {key: history.column(key)[::every] for key in told}
+    if history.best is not None:
+        summary["history"]["kept"] = [history.best, history[history.best - 1]["validation"]]
     return posterior, {"scores": scores, "summary": summary}
 
 

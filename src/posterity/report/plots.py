@@ -176,17 +176,16 @@ def training(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "F
         for name, summary in summaries.items():
             curve, hue = summary["history"], color(indices[name])
             axes.plot(curve["epoch"], curve["nll"], color=hue, label=short(name), linewidth=1.6)
-            if held := curve.get("validation"):
-                best = min(range(len(held)), key=held.__getitem__)
-                axes.plot(curve["epoch"], held, "--", color=hue, linewidth=0.9)
-                axes.plot(curve["epoch"][best], held[best], "o", color=hue)
+            if "kept" in curve:
+                axes.plot(curve["epoch"], curve["validation"], "--", color=hue, linewidth=0.9)
+                axes.plot(*curve["kept"], "o", color=hue)
         axes.set(xlabel="epoch", ylabel="negative log-likelihood (nats per datum)")
         _legend(figure)
     ends = (
         f"{n} from {number(s['history']['nll'][0], 3)} to {number(s['history']['nll'][-1], 3)}"
         for n, s in summaries.items()
     )
-    kept = [f"{n} {s['history']['kept']}" for n, s in summaries.items() if s["history"].get("kept")]
+    kept = [f"{n} {s['history']['kept'][0]}" for n, s in summaries.items() if "kept" in s["history"]]
     return described(
         figure,
         f"Negative log-likelihood of the training data, first to last epoch: {', '.join(ends)}.",

@@ -181,12 +181,13 @@ def stress(comparison: Comparison) -> Section | None:
 def training(comparison: Comparison) -> Section | None:
     """The training curves."""
     found = {name: s for name, s in _with(comparison, "history").items() if s["history"]["nll"]}
+    kept = any("kept" in summary["history"] for summary in found.values())
+    held_out = "; dashed, at rows held out, with a dot at the epoch that was kept" if kept else ""
     return _section(
         "How the training went",
         [plots.training(found, _places(comparison))] if found else [],
-        "How surprised each method is at its training data, epoch by epoch; dashed, at rows held out, with a dot at "
-        "the epoch that was kept. Curves that still fall at the end ask for more epochs; one that jumps about asks for "
-        "a lower learning rate.",
+        f"How surprised each method is at its training data, epoch by epoch{held_out}. Curves that still fall at the "
+        "end ask for more epochs; one that jumps about asks for a lower learning rate.",
     )
 
 
