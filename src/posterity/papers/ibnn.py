@@ -271,7 +271,7 @@ def _cell(bench: Bench, network: str, data: str, method: str) -> Cell:
 def _short(bench: Bench, network: str, data: str) -> Cell:
     """iBNN-16 with one sample a datum, larger batches, fewer epochs, and a rate that falls from the start."""
     cell = _cell(bench, network, data, "iBNN-16")
-    fit = cell.fit | {"epochs": 220, "batch_size": 256, "schedule": "cosine"}
+    fit = cell.fit | {"epochs": 200, "batch_size": 256, "schedule": "cosine"}
     return replace(cell, posterior=cell.posterior | {"samples": 1}, fit=fit)
 
 
