@@ -31,7 +31,7 @@ def run(*arguments, status=0):
 
 def command(*arguments):
     """The real program in a process of its own."""
-    words = [sys.executable, "-m", "posterity.cli", *map(str, arguments)]
+    words = [sys.executable, "-m", "posterity", *map(str, arguments)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -464,7 +464,7 @@ def test_a_posterior_on_a_gpu_is_exported_for_any_machine(tmp_path, name):
 def test_the_command_prints_lines_that_use_its_file_without_posterity(tmp_path, houses, suffix):
     path = tmp_path / f"model{suffix}"
     if suffix == ".onnx":
-        words = [sys.executable, "-m", "posterity.cli", "export", houses[0], "--out", path, "--samples", "2"]
+        words = [sys.executable, "-m", "posterity", "export", houses[0], "--out", path, "--samples", "2"]
         ran = subprocess.run(words, capture_output=True, text=True, check=True)
         assert ran.stderr == "", "what exporters say on the way"
         printed = ran.stdout

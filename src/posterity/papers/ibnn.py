@@ -48,7 +48,7 @@ Records = dict[str, list[dict[str, Any]]]
 def tables(bench: Bench, score: str) -> Outcome:
     """Tables 3, 4 and 5: one score of all networks, data sets and methods, the published one beside it."""
     every = {place: _trained(bench, *place) for place in _places(bench)}
-    found = {place: _rows(bench, *place) for place in every}
+    found = _run(bench)
     columns, rows = ["method"], []
     for network, data in found:
         columns += [f"{TITLES[network]}, {DATA[data]}", *(["published"] if (network, data) in published.IBNN else [])]
@@ -86,14 +86,14 @@ def table_5(bench: Bench) -> Outcome:
 
 def figure_5(bench: Bench) -> Outcome:
     """The three scores of tables 3 to 5 as a picture, with the published ones."""
-    found = {place: _rows(bench, *place) for place in _places(bench)}
+    found = _run(bench)
     outcomes = [tables(bench, score) for score in SCORES]
     panels = {f"{TITLES[n]}, {DATA[d]}": _numbers(records) for (n, d), records in found.items()}
     known = {f"{TITLES[n]}, {DATA[d]}": published.IBNN.get((n, d), {}) for n, d in found}
     return Outcome(
         outcomes[0].numbers,
         [table for outcome in outcomes for table in outcome.tables],
-        [line for outcome in outcomes for line in outcome.findings],
+        list(dict.fromkeys(line for outcome in outcomes for line in outcome.findings)),
         scores_by_method(panels, known, LABELS),
     )
 
@@ -130,10 +130,9 @@ def table_6(bench: Bench) -> Outcome:
 
 def figure_7(bench: Bench) -> Outcome:
     """Confidence less accuracy over the confidence, method by method."""
-    methods = ("SGD", "MC-dropout", "iBNN-16")
+    methods = ("SGD", "MC-dropout", "iBNN-16", OURS, SHORT)
     curves, findings = {}, []
-    for network, data in _places(bench):
-        records = _rows(bench, network, data)
+    for (network, data), records in _run(bench).items():
         name = f"{TITLES[network]}, {DATA[data]}"
         curves[name] = {m: records[m][0]["reliability"] for m in methods if records[m]}
         gaps = {m: _value(records[m], "ece") for m in methods if records[m]}
@@ -158,10 +157,11 @@ def figure_8(bench: Bench) -> Outcome:
         for kind, lines in found.items():
             first, last = lines[0], lines[-1]
             share = last["epistemic"] / last["total"] if last["total"] > 0 else 0.0
-            rises = all(b["total"] >= a["total"] - 0.01 for a, b in pairwise(lines))
+            top = max(lines, key=lambda line: line["total"])
+            peak = "" if top is last else f", the most at {top['severity']:g} ({top['total']:.2f})"
             findings.append(
-                f"{method}, {kind} noise: entropy goes from {first['total']:.2f} to {last['total']:.2f} nats, "
-                f"{'rising throughout' if rises else 'not always rising'}; at the end {share:.0%} of it is epistemic."
+                f"{method}, {kind} noise: entropy goes from {first['total']:.2f} to {last['total']:.2f} nats{peak}; "
+                f"at the end {share:.0%} of it is epistemic."
             )
     return Outcome(curves, [], findings, under_noise(curves, f"{TITLES[network]} on {DATA[data]}"))
 
@@ -224,6 +224,12 @@ def _places(bench: Bench) -> list[tuple[str, str]]:
         small=[("lenet", "cifar10"), ("lenet", "cifar100")],
         full=[(network, data) for data in ("cifar10", "cifar100") for network in ("vgg16", "wrn28x10")],
     )
+
+
+def _run(bench: Bench) -> dict[tuple[str, str], Records]:
+    """The records of networks and data sets of which there are any."""
+    found = {place: _rows(bench, *place) for place in _places(bench)}
+    return {place: records for place, records in found.items() if any(records.values())}
 
 
 def _rows(bench: Bench, network: str, data: str) -> Records:

@@ -64,17 +64,20 @@ def scores_by_components(
 
 def calibration(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> "Figure":
     """A panel for each place: confidence less accuracy in bins of confidence, a line for each method."""
+    order = list(dict.fromkeys(method for methods in curves.values() for method in methods))
     with panels(1, max(1, len(curves)), max(5.0, 3.4 * len(curves)), 3.3, sharey=True) as (figure, grid):
         for axes, (place, methods) in zip(grid[0], curves.items(), strict=False):
             axes.axhline(0, color=INK, linewidth=1)
-            for at, (method, bins) in enumerate(methods.items()):
+            for method, bins in methods.items():
                 points = [
                     (c, c - a)
                     for c, a, share in zip(bins["confidence"], bins["accuracy"], bins["share"], strict=True)
                     if share * 1000 >= 1  # fewer are chance
                 ]
                 if points:
-                    axes.plot(*zip(*points, strict=True), "o-", color=color(at), markersize=4, label=method)
+                    axes.plot(
+                        *zip(*points, strict=True), "o-", color=color(order.index(method)), markersize=4, label=method
+                    )
             axes.set(title=place, xlabel="confidence", xlim=(0, 1))
         grid[0][0].set_ylabel("confidence − accuracy")
         legend(figure)

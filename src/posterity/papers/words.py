@@ -26,14 +26,21 @@ the same rows a step and the same epochs as iBNN-16.
 - *VGG-16 with 16 components reaches the published numbers*: held. Error and calibration are within the published
   spread or better on both data sets; the likelihood is a little worse on both, for one seed each. Training in bfloat16
   may be why, which was not tried.
-- *It is better calibrated, and has the better likelihood, than the network trained by SGD*: held at size *small*.
-- *It is ahead of MC-dropout and BNN-VI*: did not hold at size *small*, where a small network over-fits few images. The
-  paper's divergence costs nothing for components that drift apart, so its noise may restrain the network too little;
-  with the entropic objective, which has another, iBNN passes MC-dropout in likelihood and calibration.
+- *It has a lower error, a better likelihood and a better calibration than the network trained by SGD*: held with VGG-16
+  on both data sets, by far for the last two. On CIFAR-100 the rows SGD and MC-dropout have the decay of the paper's
+  iBNN (0.0003; what they had is not published), and are a little worse than published.
+- *It is ahead of MC-dropout*: held with VGG-16 on both data sets. It did not hold at size *small*, where a small
+  network over-fits few images: the paper's divergence costs nothing for components that drift apart, so its noise may restrain
+  the network too little. With the entropic objective, which has another, iBNN passes MC-dropout in likelihood and
+  calibration there too.
+- *WideResNet-28x10 on CIFAR-10 comes to 3.34 % of error*: 300 epochs with two samples a datum take hours. In 18 minutes
+  of training on one H200 (200 epochs, one sample, batches of 256) it came to the error and calibration in the last row.
 - *More components are better, and more than 16 do no harm with larger batches*: held at size *small*, for the
   likelihood and calibration, with small batches too; the error hardly depends on them.
 - *A trained network gains within 15 epochs*: held, in error, likelihood and calibration.
-- *Uncertainty grows as images are disturbed*: see figure 8, method by method.
+- *Uncertainty grows as images are disturbed*: held up to a third of Gaussian noise or a tenth of salt and pepper, for
+  every method. Beyond that all grow surer again, but SGD and MC-dropout end surer of pure Gaussian noise than they are
+  of images, iBNN and entropic iBNN about twice as unsure, half of that epistemic.
 - Beyond the paper, *the entropic objective is ahead of iBNN-16 in everything*, on both data sets at the same cost. It
   is what `posterity.IBNN` does by default, there with a smaller γ that suits small data; for large networks take 40.
 

@@ -1,5 +1,0 @@
-"""`python -m posterity.cli` is `posterity`."""
-
-from posterity.cli import main
-
-main()
