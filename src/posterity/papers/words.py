@@ -30,9 +30,9 @@ the same rows a step and the same epochs as iBNN-16.
   on both data sets, by far for the last two. On CIFAR-100 the rows SGD and MC-dropout have the decay of the paper's
   iBNN (0.0003; what they had is not published), and are a little worse than published.
 - *It is ahead of MC-dropout*: held with VGG-16 on both data sets. It did not hold at size *small*, where a small
-  network over-fits few images: the paper's divergence costs nothing for components that drift apart, so its noise may restrain
-  the network too little. With the entropic objective, which has another, iBNN passes MC-dropout in likelihood and
-  calibration there too.
+  network over-fits few images: the paper's divergence costs nothing for components that drift apart, so its noise may
+  restrain the network too little. With the entropic objective, which has another, iBNN passes MC-dropout in likelihood
+  and calibration there too.
 - *WideResNet-28x10 on CIFAR-10 comes to 3.34 % of error*: 300 epochs with two samples a datum take hours. In 18 minutes
   of training on one H200 (200 epochs, one sample, batches of 256) it came to the error and calibration in the last row.
 - *More components are better, and more than 16 do no harm with larger batches*: held at size *small*, for the
