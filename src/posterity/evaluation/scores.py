@@ -122,12 +122,14 @@ def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
     """
     means, variances, y = means.double(), variances.double(), y.double()
     draws = len(means)
-    rows = max(1, CRPS_CHUNK // max(1, draws**2 * math.prod(y.shape[1:])))
+    one, other = torch.triu_indices(draws, draws, 1, device=means.device)  # each pair once
+    rows = max(1, CRPS_CHUNK // max(1, len(one) * math.prod(y.shape[1:])))
     chunks = []
     for m, v, target in zip(means.split(rows, dim=1), variances.split(rows, dim=1), y.split(rows), strict=True):
         to_target = _mean_absolute(m - target, v).mean(dim=0)
-        to_itself = _mean_absolute(m[:, None] - m[None], v[:, None] + v[None]).mean(dim=(0, 1))
-        chunks.append(to_target - to_itself / 2)
+        between = _mean_absolute(m[one] - m[other], v[one] + v[other]).sum(dim=0)
+        within = _mean_absolute(torch.zeros_like(m), 2 * v).sum(dim=0)
+        chunks.append(to_target - (2 * between + within) / (2 * draws**2))
     return torch.cat(chunks) if chunks else torch.zeros_like(y)
 
 
