@@ -20,7 +20,7 @@ import torch
 
 import posterity
 from benchmarks.measure import ratios
-from posterity import running, schedules
+from posterity import processes, running, schedules
 from posterity.loading import Batch
 
 DEVICE = torch.device("cuda", 0)
@@ -57,7 +57,7 @@ def wide_step(options: argparse.Namespace) -> dict[str, Any]:
             **dict.fromkeys(running.Settings.__dataclass_fields__, None)  # type: ignore[arg-type]
             | {"lr": 1e-3, "weight_decay": 5e-4, "optimizer": "sgd", "precision": "bf16", "seed": 0, "size": 50_000}
         )
-        with running.accelerate(DEVICE, "bf16") as accelerator:
+        with processes.accelerate(DEVICE, "bf16") as accelerator:
             constant = schedules.constant
             run = running.Run(
                 posterior, settings, DEVICE, accelerator, (constant, constant), constant, 1000, True, True

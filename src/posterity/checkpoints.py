@@ -159,9 +159,7 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def unflatten_optimizer(
-    optimizer: torch.optim.Optimizer,
-    flat: dict[str, Tensor],
-    scatter: Callable[[Tensor, Tensor], Tensor] = lambda value, _: value,
+    optimizer: torch.optim.Optimizer, flat: dict[str, Tensor], scatter: Callable[[Tensor, Tensor], Tensor]
 ) -> None:
     """Put the tensors of `flatten_optimizer` back; `scatter(value, parameter)` makes the part of one that is here.
 

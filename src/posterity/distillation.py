@@ -16,7 +16,6 @@ where a teacher is confident; targets made of the samples cure that (Ryabinin et
 
 import copy
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +29,7 @@ from posterity.heads import beside, both, last
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.posterior import Description, Entry, Posterior, as_generator, count, randn
+from posterity.progress import wanted
 from posterity.state import clean
 from posterity.training import fit
 
@@ -208,8 +208,7 @@ def distil(
         raise Error("distil leaves answers out, so that none can be held out of the data: give validation=(x, y).")
     x = everything(data)
     n = posterior.draws if samples is None else count(samples, "samples")
-    shown = sys.stderr.isatty() if progress is None else progress
-    mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, shown)
+    mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, wanted(progress))
     layer, outputs = last(student, inputs.between(x, 0, 2), output, mean.shape[1:])
     distilled = Distilled(student, layer, outputs, output=output)
     distilled.likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False)

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posterity.errors import Error
-from posterity.posterior import randn
+from posterity.posterior import one_of, randn
 
 LAYOUTS = ("chunked", "single", "sliced", "tensor")
 SLOPE = 0.1
@@ -167,8 +166,7 @@ class Generator(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        if layout not in LAYOUTS:
-            raise Error(f"The layout must be one of {', '.join(map(repr, LAYOUTS))}; got {layout!r}.")
+        one_of(layout, LAYOUTS, "layout")
         shapes = list(shapes)
         self.noise, self.shared = noise, shared
         sizes = [shape.numel() for shape in shapes]

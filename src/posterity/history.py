@@ -35,7 +35,7 @@ class History(list[dict[str, float]]):
         Path(path).write_text(json.dumps({"best": self.best, "epochs": list(self)}, indent=1))
 
     def plot(self) -> Any:
-        """A matplotlib figure of the two terms of the loss and the schedules."""
+        """A matplotlib figure of the two terms of the loss."""
         figure = require("matplotlib.figure").Figure(figsize=(8.6, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         epochs = self.column("epoch")

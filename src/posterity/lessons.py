@@ -20,7 +20,7 @@ from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.posterior import Posterior
 from posterity.prediction import CategoricalPrediction
-from posterity.running import Bar
+from posterity.progress import Bar
 
 #: Rows that a teacher is asked about at a time.
 ROWS = 256
@@ -61,14 +61,14 @@ def lessons(posterior: Posterior, functions: Functions, x: Any, shown: bool) -> 
     """Mean and spread of the functions for all rows, `[rows, ...]` each, in double precision."""
     like = next(posterior.parameters(), torch.zeros(()))
     found, starts = [], range(0, inputs.rows(x) or 0, ROWS)
-    with Bar(len(starts), 0, shown) as bar:
+    with Bar(len(starts), shown) as bar:
         for start in starts:
             rows = inputs.as_tensors(inputs.between(x, start, start + ROWS), like.device)
             loading.check_finite(rows)
             rows = inputs.apply(rows, lambda tensor: tensor.to(like.dtype) if tensor.is_floating_point() else tensor)
             for part in functions.parts(rows):
                 found.append([value.cpu() for value in lesson(functions.stream(part), posterior.likelihood)])
-            bar.update(None)
+            bar.update()
     mean, spread = (torch.cat(values) for values in zip(*found, strict=True))
     return mean, spread
 

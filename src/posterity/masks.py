@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from posterity import inputs
 from posterity.added import Drop, call, switched_on
 from posterity.errors import Error
-from posterity.rows import change_last, evaluation_mode
+from posterity.rows import change_last, evaluation_mode, is_blocked, layout
 from posterity.sites import find_direct
 from posterity.state import alone, clean
 
@@ -256,22 +256,21 @@ def _repeated(x: Any, rows: int) -> Any:
 
 
 def _place(two: torch.Size, three: torch.Size) -> Place:
-    follows = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
-    if len(follows) > 1 or any(3 * two[axis] != 2 * three[axis] for axis in follows):
+    found = layout(two, three)
+    if found is None:
         raise Error(
             f"The rows of the batch cannot be told apart at a dropout whose input has shape {tuple(two)} for two rows "
             f"and {tuple(three)} for three."
         )
-    return Place(follows[0], two[follows[0]] // 2) if follows else Place(None)
+    return Place(found.axis, 1 if found.axis is None else two[found.axis] // 2)
 
 
 def _ordered(place: Place, before: Tensor, now: Tensor) -> Place:
     """Whether the positions of a row lie together: `now` is `before` with the last of two rows changed."""
-    if place.copies == 1 or place.axis is None:
+    if place.copies == 1:
         return place
-    moved = (before != now).movedim(place.axis, 0).flatten(1).any(1)
-    blocked, interleaved = not bool(moved[: place.copies].any()), not bool(moved[0::2].any())
-    if blocked == interleaved:
+    blocked = is_blocked(before, now, place.axis)
+    if blocked is None:
         raise Error("The rows of the batch cannot be told apart at a dropout where other positions share their axis.")
     return place._replace(blocked=blocked)
 

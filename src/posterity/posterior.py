@@ -244,6 +244,17 @@ def positive(value: Any, name: str, zero: bool = False) -> float:
     return number
 
 
+def standard_deviations(value: Any, like: Tensor, size: int, each: str) -> Tensor:
+    """`prior_std` of the type and device of `like`: a number, or `[size]` of them, one for each node or weight."""
+    try:
+        stds = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        stds = torch.zeros(())
+    if stds.shape not in ((), (size,)) or not bool(((stds > 0) & stds.isfinite()).all()):
+        raise Error(f"prior_std must be a positive number or {size} of them, one for each {each}.")
+    return stds
+
+
 def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard normal numbers of the type and device of `like`; the generator may live on another device."""
     if generator is None:
@@ -260,4 +271,6 @@ def as_generator(seed: int | None, generator: torch.Generator | None) -> torch.G
     """The generator that `seed=` or `generator=` asks for; None stands for torch's global one."""
     if seed is not None and generator is not None:
         raise Error("Give seed= or generator=, not both.")
-    return generator if seed is None else torch.Generator().manual_seed(seed)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise Error(f"generator must be a torch.Generator; got {generator!r}. A number goes into seed=.")
+    return generator if seed is None else torch.Generator().manual_seed(count(seed, "seed", least=0))

@@ -10,7 +10,33 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posterity import shares
+from posterity.errors import Error
 from posterity.masks import KINDS
+
+
+@contextlib.contextmanager
+def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
+    """An Accelerator of this run's own: what a caller had set up is there again afterwards."""
+    if precision not in ("no", "bf16", "fp16"):
+        raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    states = [state._shared_state for state in (AcceleratorState, PartialState, GradientState)]
+    before = [dict(state) for state in states]
+    for state in states:
+        state.clear()
+    try:
+        yield Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
+    finally:
+        for state, values in zip(states, before, strict=True):
+            state.clear()
+            state.update(values)
+
+
+def team() -> tuple[int, int]:
+    """The number of this process and how many there are, as `torchrun` and `accelerate launch` tell."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class Processes:

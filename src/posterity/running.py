@@ -1,16 +1,11 @@
-"""The moving parts of a training run: optimiser, rates, the step counter, what the loss was, and how it stops."""
+"""The moving parts of a training run: optimiser, rates, the step counter, and what the loss was."""
 
 import contextlib
 import dataclasses
 import math
-import os
-import signal
-import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -181,9 +176,10 @@ class Run:
             reseed(self.settings.seed, self.sum.device)
             return float(self.posterior.divergence()), float(self.posterior.penalty())
 
-    def postfix(self) -> dict[str, str] | None:
-        """The loss and its two terms, for the progress bar, now and then."""
-        if self.count % 50 != 1:
+    def postfix(self, shown: bool) -> dict[str, str] | None:
+        """The loss and its two terms, for a progress bar that is shown, now and then."""
+        # Shards are gathered by all processes, whichever of them shows a bar.
+        if self.count % LOOK_EVERY != 1 or not (shown or self.processes.sharded):
             return None
         weighed = self.beta((self.count - 1) / self.total) * self._terms()[1] / self.settings.size
         terms = {"loss": self.last_loss, "nll": self.last_loss - weighed, "kl/N": weighed}
@@ -362,31 +358,6 @@ def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device, gr
     raise Error(f"optimizer must be 'adam' or 'sgd'; got {name!r}.")
 
 
-@contextlib.contextmanager
-def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
-    """An Accelerator of this run's own: what a caller had set up is there again afterwards."""
-    if precision not in ("no", "bf16", "fp16"):
-        raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    states = [state._shared_state for state in (AcceleratorState, PartialState, GradientState)]
-    before = [dict(state) for state in states]
-    for state in states:
-        state.clear()
-    try:
-        yield Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-    finally:
-        for state, values in zip(states, before, strict=True):
-            state.clear()
-            state.update(values)
-
-
-def team() -> tuple[int, int]:
-    """The number of this process and how many there are, as `torchrun` and `accelerate launch` tell."""
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-
 def reseed(seed: int, device: torch.device) -> None:
     """`torch.manual_seed` for the processor and one device.
 
@@ -403,57 +374,3 @@ def reseed(seed: int, device: torch.device) -> None:
 def generators(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Leaves the global generators as they were found."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
-class Stop:
-    """Ctrl-C with a checkpoint folder: the step under way is finished and saved first. A second one stops at once."""
-
-    def __init__(self, checkpoint: str | Path | None) -> None:
-        self.folder, self.asked = checkpoint, False
-        self.active = checkpoint is not None and threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> "Stop":
-        if self.active:
-            self.before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def now(self, asked: bool) -> None:
-        """Stop here, if asked to; all is saved."""
-        if asked:
-            raise KeyboardInterrupt(
-                f"Training was stopped and saved in {self.folder}: the same call goes on from there."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        if self.active:
-            signal.signal(signal.SIGINT, self.before)
-
-
-class Bar:
-    """tqdm where it is wanted, else nothing."""
-
-    def __init__(self, total: int, start: int, shown: bool) -> None:
-        self.bar = None
-        if shown:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total, initial=start, unit="step", file=sys.stderr, dynamic_ncols=True, leave=False)
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def update(self, postfix: dict[str, str] | None) -> None:
-        """One step further."""
-        if self.bar is not None:
-            self.bar.update()
-            if postfix:
-                self.bar.set_postfix(postfix)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,9 @@ from posterity.history import History
 from posterity.likelihoods import Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, count, positive
-from posterity.running import LOOK_EVERY, Bar, Run, Settings, Stop, accelerate, arrange, generators, team
+from posterity.processes import accelerate, team
+from posterity.progress import Bar, Stop, wanted
+from posterity.running import LOOK_EVERY, Run, Settings, arrange, generators
 
 #: Answers whose mean or deviation is larger are worth a word.
 FAR = 30.0
@@ -144,7 +145,6 @@ def fit(
     )
     rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
     saver = checkpoints.Saver(checkpoint, checkpoint_every)
-    shown = sys.stderr.isatty() if progress is None else progress
     history, best = History(), None
     with contextlib.ExitStack() as stack:
         accelerator = stack.enter_context(accelerate(where, precision))
@@ -166,7 +166,7 @@ def fit(
             history, best = run.restore(found)
         start = run.count
         stack.enter_context(generators(where))
-        bar = stack.enter_context(Bar(epochs * steps, start, shown and run.processes.main))
+        bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, start))
         stop = stack.enter_context(Stop(checkpoint))
 
         def save(end: bool = False) -> None:
@@ -186,7 +186,7 @@ def fit(
             train_mode(posterior)
             for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip=max(0, start - epoch * steps)):
                 run.step(batch)
-                bar.update(run.postfix())
+                bar.update(run.postfix(bar.shown))
                 if run.count < (epoch + 1) * steps:  # the last step is saved with the epoch's record
                     save()
             record = run.record(epoch + 1, began)

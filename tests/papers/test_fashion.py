@@ -1,6 +1,5 @@
 import copy
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import posterity
 from posterity.papers import fashion
 from posterity.papers.reproduction import Bench, Entry, reproduce
 
-FIGURES = {"figure-2": fashion.figure_2, "figure-3": fashion.figure_3, "figure-4": fashion.figure_4}
+FIGURES = {"figure-2": fashion.figure_2, "figure-3": fashion.figure_3}
 
 
 def run(folder, name, **options):
@@ -109,31 +108,3 @@ def test_answer_findings_follow_the_numbers():
     assert "give diverse answers" in fashion.answer_findings({"most certain": [sure], "least certain": [unsure]}, 10)[0]
     turned = {"most certain": [unsure], "least certain": [sure]}
     assert "no more diverse" in fashion.answer_findings(turned, 10)[0]
-
-
-def test_width_findings_follow_the_numbers():
-    errors = {"iBNN-8": {1: 0.12, 2: 0.10, 4: 0.09}, "BNN-VI": {1: 0.14, 2: 0.13, 4: 0.17}}
-    said = fashion.width_findings(errors, 5_000)
-    assert said[0].startswith("iBNN-8 improves from ×1 to ×16")
-    assert "BNN-VI degrades beyond ×4, to ×16, as the paper says." in said
-    assert said[-1] == "iBNN's error is lower than BNN-VI's at 3 of 3 widths."
-    errors["BNN-VI"][4] = 0.125
-    assert "BNN-VI hardly changes beyond ×4, to ×16, unlike in the paper." in fashion.width_findings(errors, 5_000)
-    errors["iBNN-8"][4] = 0.2
-    assert fashion.width_findings(errors, 5_000)[0].startswith("iBNN-8 degrades")
-
-
-def test_figure_4_gives_all_widths_the_same_lesson():
-    bench = Bench(Path("nowhere"), "full")
-    for method in fashion.METHODS:
-        one, wide = (fashion.cell(bench, method, width) for width in (1, 8))
-        assert (one.posterior, one.fit, one.images) == (wide.posterior, wide.fit, wide.images)
-        assert wide.network["arguments"]["width"] == 8
-    assert fashion.cell(bench, "ibnn", 1).fit["epochs"] == 300
-
-
-@pytest.mark.parametrize(("size", "short"), [("small", True), ("full", False)])
-def test_a_training_too_short_to_judge_bnn_vi_says_so(size, short):
-    said = fashion.too_short(fashion.cell(Bench(Path("nowhere"), size), "bbb", 1))
-    assert bool(said) is short
-    assert not short or "1,180 steps" in said[0]

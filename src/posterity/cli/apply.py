@@ -16,10 +16,10 @@ from posterity.cli.facts import described, facts
 from posterity.cli.folder import write
 from posterity.cli.runs import assess, judged
 from posterity.cli.study import FAR_AWAY, shown
-from posterity.cli.tables import PARTS, check_output, prediction_table, write_table
+from posterity.cli.tables import check_output, prediction_table, write_table
 from posterity.datasets.data import far_away
 from posterity.errors import Error, require
-from posterity.evaluation import is_regression
+from posterity.evaluation.positions import PARTS, is_regression
 from posterity.report import Comparison
 from posterity.wording import number
 

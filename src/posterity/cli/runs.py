@@ -18,6 +18,9 @@ import posterity
 from posterity import datasets, evaluation
 from posterity.cli.folder import read
 from posterity.errors import Error
+from posterity.evaluation.card import card_of
+from posterity.evaluation.summary import numbers
+from posterity.outputs import outputs
 
 ENERGY_DRAWS = 10
 POINTS = 100
@@ -198,15 +201,16 @@ def assess(
     seconds = time.perf_counter() - started
     if not bool(torch.isfinite(prediction.total).all()):
         raise Error("The predictions are not all finite numbers: train again with a lower learning rate, --lr.")
-    elsewhere = outputs = None
+    elsewhere = logits = None
     if outside is not None:
         elsewhere = judged(posterior, outside, None, posterior.preprocessing, samples, seed)[0]
         if posterior.preprocessing.classes:
-            outputs = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
-    summary = evaluation.summarise(prediction, truth, elsewhere, outputs)
+            logits = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
+    summary = evaluation.summarise(prediction, truth, elsewhere, logits)
     summary["stress"] = _stress(posterior, x, y, seed)
-    summary["losses"] = {score: _numbers(rows) for score, rows in evaluation.losses(prediction, truth).items()}
-    scores = evaluation.scorecard(prediction, truth) | {
+    rows = evaluation.losses(prediction, truth)
+    summary["losses"] = {score: numbers(loss) for score, loss in rows.items()}
+    scores = card_of(prediction, truth, rows) | {
         "predict_seconds": seconds,
         "epistemic_inside": summary["uncertainty"]["epistemic"],
     }
@@ -220,12 +224,10 @@ def assess(
     return scores, summary
 
 
-@torch.no_grad()
 def _outputs(posterior: Any, x: Tensor, seed: int) -> Tensor:
     """What a few drawn functions say of x, before it is turned into probabilities: [draws, batch, classes]."""
     functions = posterior.draw(min(ENERGY_DRAWS, posterior.draws), torch.Generator().manual_seed(seed))
-    device = next(posterior.parameters()).device
-    return torch.cat([functions(batch.to(device)).cpu() for batch in x.split(1024)], dim=1)
+    return outputs(functions, x)
 
 
 def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
@@ -238,10 +240,6 @@ def _stress(posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
         name: [{key: line[key] * units.get(key, 1.0) for key in kept if key in line} for line in curve]
         for name, curve in curves.items()
     }
-
-
-def _numbers(values: Tensor) -> list[float]:
-    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def judged(

@@ -5,14 +5,12 @@ from typing import Any
 
 from posterity import datasets
 from posterity.datasets import folders, readers
+from posterity.datasets.readers import PARQUET
 from posterity.errors import Error, require
-from posterity.evaluation import is_regression
+from posterity.evaluation.positions import PARTS, is_regression
 
 MOST_CLASSES = 20
 """Up to so many classes have a column of probabilities each."""
-PARQUET = (".parquet", ".pq")
-PARTS = ("total", "aleatoric", "epistemic")
-"""Of the uncertainty: columns that every table of predictions has."""
 
 
 def check_output(path: Path, data: str) -> bool:

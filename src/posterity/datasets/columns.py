@@ -8,7 +8,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -165,13 +165,9 @@ class Column:
         except (OverflowError, ValueError, OSError):
             return f"day {value:.0f}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self) | {"categories": list(self.categories)}
-
     @classmethod
     def from_dict(cls, value: object) -> "Column":
-        """Rebuild a column, or raise an ``Error`` on anything that ``to_dict`` would not write."""
+        """Rebuild a column from its fields, as JSON holds them; anything else is an ``Error``."""
         entry = checks.mapping(value, set(cls.__dataclass_fields__), "a column")
         categories = checks.texts(entry["categories"], "categories", most=MOST_CATEGORIES, empty=True)
         if entry["kind"] not in ("number", "date", "category") or (bool(categories) != (entry["kind"] == "category")):

@@ -1,8 +1,9 @@
 """From raw rows and images to the tensors a network was trained on; kept as JSON beside the model."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,9 +39,9 @@ class Preprocessing(ABC):
     def inputs(self, raw: Any) -> Tensor:
         """Turn raw inputs into the float32 tensor the network takes."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold and ``from_dict`` reads."""
+        return {"kind": self.kind, **json.loads(json.dumps(asdict(self)))}
 
     def targets(self, raw: Any) -> Tensor:
         """Turn raw targets [n] into class numbers, int64 [n], or standardised values, float32 [n, 1]."""
@@ -72,15 +73,6 @@ class Preprocessing(ABC):
                 f"know; it was trained on {', '.join(map(repr, self.classes[:20]))}."
             )
         return torch.tensor([place[str(name)] for name in names], dtype=torch.int64)
-
-    def _target_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "target": self.target,
-            "classes": self.classes,
-            "target_mean": self.target_mean,
-            "target_std": self.target_std,
-        }
 
     @staticmethod
     def from_dict(value: object) -> "Preprocessing":
@@ -149,11 +141,6 @@ class TablePreprocessing(Preprocessing):
             raise Error(f"The inputs must be of shape [n, {len(self.features)}], not {list(array.shape)}.")
         return dict(zip(self.features, array.T, strict=True))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold and ``from_dict`` reads."""
-        columns = [column.to_dict() for column in self.columns]
-        return self._target_dict() | {"features": self.features, "columns": columns}
-
     @classmethod
     def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "TablePreprocessing":
         features = checks.texts(entry["features"], "features", most=MOST_COLUMNS)
@@ -207,16 +194,6 @@ class ImagePreprocessing(Preprocessing):
             # A channel that never changes is only centred.
             std.append(float(values.std(dtype=np.float64)) / scale or 1.0)
         return cls(channels=channels, size=(height, width), scale=scale, mean=mean, std=std, **target)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold and ``from_dict`` reads."""
-        return self._target_dict() | {
-            "channels": self.channels,
-            "size": list(self.size),
-            "scale": self.scale,
-            "mean": self.mean,
-            "std": self.std,
-        }
 
     @classmethod
     def _read(cls, entry: Mapping[str, Any], target: dict[str, Any]) -> "ImagePreprocessing":

@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,19 +21,6 @@ LARGEST_ONNX = 1_900_000_000
 """Bytes of numbers: an ONNX file can hold two gigabytes."""
 FACTS = "posterity.json"
 """The file inside a .pt2 archive that says what goes in and comes out."""
-
-
-class Form(Protocol):
-    """How a program becomes a file, and what that file says."""
-
-    def check(self) -> None:
-        """Refuse to start where a package is missing."""
-
-    def write(self, program: ExportedProgram, path: Path, x: Any, outputs: list[str], facts: dict[str, Any]) -> None:
-        """Write a program of inputs like x, with the names of its outputs and the facts about it."""
-
-    def run(self, path: Path, x: Any) -> dict[str, Tensor] | None:
-        """What the file says of x; None where that cannot be found out."""
 
 
 class Onnx:
@@ -68,7 +55,7 @@ class Onnx:
         path.write_bytes(proto.SerializeToString())
 
     def run(self, path: Path, x: Any) -> dict[str, Tensor] | None:
-        """By onnxruntime, where it is installed."""
+        """What the file says of x, by onnxruntime; None where that is not installed."""
         try:
             import onnxruntime
         except ImportError:
@@ -116,15 +103,15 @@ class Program:
             torch.export.save(program, path, extra_files={FACTS: json.dumps(facts, indent=1)})
 
     def run(self, path: Path, x: Any) -> dict[str, Tensor] | None:
-        """By PyTorch."""
+        """What the file says of x, by PyTorch."""
         with torch.no_grad():
             return torch.export.load(path).module()(x)  # type: ignore[no-any-return]
 
 
-FORMS: dict[str, Form] = {".onnx": Onnx(), ".pt2": Program()}
+FORMS: dict[str, Onnx | Program] = {".onnx": Onnx(), ".pt2": Program()}
 
 
-def form(path: Path) -> Form:
+def form(path: Path) -> Onnx | Program:
     """The form that a file's name asks for."""
     found = FORMS.get(path.suffix.lower())
     if found is None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posterity.diagnostics.outputs import outputs
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.normalisation import measure, normalised
+from posterity.outputs import outputs
 from posterity.posterior import Posterior, count
 from posterity.prediction import GaussianPrediction, kind
 

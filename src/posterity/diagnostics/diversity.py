@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posterity.diagnostics.outputs import outputs
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from posterity.outputs import outputs
 from posterity.posterior import Posterior
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from posterity.diagnostics.arrays import as_array
-from posterity.diagnostics.outputs import outputs
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical
+from posterity.outputs import outputs
 from posterity.posterior import Posterior, randn
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction, predict
 

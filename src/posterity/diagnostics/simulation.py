@@ -1,7 +1,5 @@
 """Simulations with a known truth: draw it from the prior, make data of it, infer, and compare."""
 
-import contextlib
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +11,7 @@ from posterity.diagnostics.ranks import SBC, sbc
 from posterity.errors import Error
 from posterity.loading import numpy_seed
 from posterity.posterior import count
+from posterity.progress import Bar, wanted
 
 Simulate = Callable[[torch.Generator], tuple[Any, ...]]
 
@@ -71,22 +70,16 @@ def simulations(
     if not callable(simulate):
         raise Error(f"simulate must be a function of a generator; got {type(simulate).__name__}.")
     seed = int(torch.randint(2**62, ())) if seed is None else count(seed, "seed", least=0)
-    found = []
-    with contextlib.ExitStack() as stack:
-        bar = None
-        if sys.stderr.isatty() if progress is None else progress:
-            from tqdm import tqdm
-
-            bar = stack.enter_context(tqdm(total=count(n, "n"), unit="simulation", file=sys.stderr, leave=False))
-        for i in range(count(n, "n")):
+    n, found = count(n, "n"), []
+    with Bar(n, wanted(progress), unit="simulation") as bar:
+        for i in range(n):
             own = numpy_seed(seed, i)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(numpy_seed(own, 1))
                 found.append(_parts(simulate(torch.Generator().manual_seed(own)), i))
             if [part.shape for part in found[i]] != [part.shape for part in found[0]]:
                 raise Error(f"Simulation {i} returned parts of other shapes than the first; all must be alike.")
-            if bar is not None:
-                bar.update()
+            bar.update()
     truth, draws, *data = (torch.stack(parts) for parts in zip(*found, strict=True))
     return Simulations(draws.movedim(0, 1), truth, *data)
 

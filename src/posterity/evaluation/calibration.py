@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.intervals import interval_coverage
 from posterity.evaluation.selection import shared_within_ties
-
-__all__ = ["Reliability", "adaptive_ece", "classwise_ece", "ece", "interval_coverage", "reliability"]
 
 
 class Reliability(NamedTuple):

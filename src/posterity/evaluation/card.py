@@ -1,16 +1,18 @@
 """Every score of a prediction in one dictionary."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from posterity.evaluation.calibration import adaptive_ece, classwise_ece
+from posterity.evaluation.calibration import adaptive_ece, classwise_ece, ece
 from posterity.evaluation.detection import auroc
-from posterity.evaluation.intervals import coverage_gap, interval_score, quantile_gap
-from posterity.evaluation.positions import class_log_probabilities, is_regression, observed, per_datum, targets
+from posterity.evaluation.intervals import coverage_gap, quantile_gap
+from posterity.evaluation.losses import losses
+from posterity.evaluation.positions import PARTS, class_log_probabilities, is_regression, observed, per_datum, targets
 from posterity.evaluation.scaling import calibrated_nll, temperature
-from posterity.evaluation.scores import marginal_nll, score
+from posterity.evaluation.scores import coverage, marginal_nll
 from posterity.evaluation.selection import augrc, aurc, ause, excess_aurc, risk_at
 
 
@@ -31,9 +33,22 @@ def scorecard(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = 
         held_out: a prediction of other data and their targets, to fit a temperature on; without it `nll_calibrated`
             is cross-validated
     """
+    return card_of(prediction, y, losses(prediction, y), held_out)
+
+
+def card_of(
+    prediction: Any, y: Tensor, rows: Mapping[str, Tensor], held_out: tuple[Any, Tensor] | None = None
+) -> dict[str, float]:
+    """`scorecard`, where the prediction's `losses` are known."""
     y = targets(prediction, y)
-    card = score(prediction, y)
-    return card | (_of_numbers(prediction, y) if is_regression(prediction) else _of_classes(prediction, y, held_out))
+    card = {name: float(loss.mean()) for name, loss in rows.items()}
+    if is_regression(prediction):
+        first = ("rmse", "nll", "crps", "coverage90")
+        card |= {"rmse": math.sqrt(card["rmse"])} | _of_numbers(prediction, y)
+    else:
+        first = ("error", "nll", "brier", "ece")
+        card |= _of_classes(prediction, y, held_out)
+    return {name: card[name] for name in (*first, *card)}
 
 
 def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None) -> dict[str, float]:
@@ -42,10 +57,9 @@ def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None)
     log_probs, classes, _ = class_log_probabilities(prediction, y)
     card = {"nll_position": -float(log_probs.gather(1, classes[:, None]).double().mean())}
     if held_out is not None:
-        card["temperature"] = temperature(*held_out)
-    if held_out is not None or len(prediction) > 1:
-        card["nll_calibrated"] = calibrated_nll(prediction, y, held_out)
+        card |= {"temperature": temperature(*held_out), "nll_calibrated": calibrated_nll(prediction, y, held_out)}
     card |= {
+        "ece": ece(seen.probs, seen.y),
         "ece_adaptive": adaptive_ece(seen.probs, seen.y),
         "ece_classwise": classwise_ece(seen.probs, seen.y),
         "entropy_auc": 1 - float(seen.total.mean()) / math.log(seen.probs.shape[1]),
@@ -64,13 +78,13 @@ def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None)
 
 def _of_numbers(prediction: Any, y: Tensor) -> dict[str, float]:
     low, high = prediction.interval(0.9)
-    losses = (prediction.mean.double() - y).square().flatten()
+    squares = (prediction.mean.double() - y).square().flatten()
     return {
+        "coverage90": coverage(low, high, y),
         "nll_position": marginal_nll(prediction, y),
         "width90": float((high - low).double().mean()),
-        "interval_score90": float(interval_score(low, high, y, 0.9).mean()),
         "coverage_gap": coverage_gap(prediction, y),
         "quantile_gap": quantile_gap(prediction, y),
-        "ause": ause(losses, prediction.total.double().flatten(), root=True),
-        **{part: float(per_datum(getattr(prediction, part)).mean()) for part in ("total", "aleatoric", "epistemic")},
+        "ause": ause(squares, prediction.total.double().flatten(), root=True),
+        **{part: float(per_datum(getattr(prediction, part)).mean()) for part in PARTS},
     }

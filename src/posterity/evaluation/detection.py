@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.positions import class_count, confidence_of, is_regression, per_datum
-
-ROUNDING = 1e-6
-"""Nats: entropies in float32 differ by less than this for no reason."""
+from posterity.evaluation.positions import class_count, confidence_of, is_regression, per_datum, uncertainty
 
 
 class Detection(NamedTuple):
@@ -117,7 +114,9 @@ def detect(
     """
     if is_regression(inside) != is_regression(outside):
         raise Error("One prediction is of classes and the other of real numbers: they cannot be compared.")
-    pairs = {part: (_values(inside, part), _values(outside, part)) for part in ("total", "epistemic", "aleatoric")}
+    pairs = {
+        part: (uncertainty(inside, part), uncertainty(outside, part)) for part in ("total", "epistemic", "aleatoric")
+    }
     if not is_regression(inside):
         pairs["confidence"] = 1 - confidence_of(inside), 1 - confidence_of(outside)
     if outputs is not None:
@@ -128,17 +127,6 @@ def detect(
 
 def _detection(inside: Tensor, outside: Tensor) -> Detection:
     return Detection(auroc(inside, outside), aupr(inside, outside), fpr_at(inside, outside))
-
-
-def _values(prediction: Any, part: str) -> Tensor:
-    """One part of the uncertainty; what rounding may have made of epistemic nats counts as none.
-
-    A method that draws one function has none at all, and rounding must not be ranked.
-    """
-    values: Tensor = getattr(prediction, part)
-    if part == "epistemic" and not is_regression(prediction):
-        values = torch.where(values < ROUNDING, 0.0, values)
-    return values
 
 
 def _energy(outputs: Tensor, prediction: Any) -> Tensor:

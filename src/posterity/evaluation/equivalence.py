@@ -5,14 +5,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from posterity import inputs
 from posterity.errors import Error
 from posterity.evaluation.scaling import calibrated_nll
 from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
+from posterity.outputs import outputs
 from posterity.prediction import kind
 
 
@@ -63,7 +62,6 @@ def ensemble_equivalent(nll: float, ensembles: Sequence[float]) -> EnsembleEquiv
     return EnsembleEquivalent(reached + (before - nll) / (before - after), len(best), "")
 
 
-@torch.no_grad()
 def by_size(functions: Functions, likelihood: Likelihood, x: Tensor, y: Tensor) -> list[float]:
     """`calibrated_nll` of ensembles of 1, 2, …, n of the functions; of each size, the mean over n choices.
 
@@ -73,13 +71,10 @@ def by_size(functions: Functions, likelihood: Likelihood, x: Tensor, y: Tensor) 
         x: inputs `[batch, ...]`
         y: their classes, `[batch, ...]`
     """
-    n, rows = len(functions), inputs.rows(x) or 0
-    batches = (inputs.between(x, start, start + 1024) for start in range(0, rows, 1024))
-    outputs = torch.cat([functions(batch).cpu() for batch in batches], dim=1)
-    found = []
+    n, said, found = len(functions), outputs(functions, x), []
     for size in range(1, n + 1):
         starts = range(n if size < n else 1)
         some = ([(start + step) % n for step in range(size)] for start in starts)
-        values = [calibrated_nll(kind(likelihood).gather([outputs[chosen]], likelihood), y.cpu()) for chosen in some]
+        values = [calibrated_nll(kind(likelihood).gather([said[chosen]], likelihood), y.cpu()) for chosen in some]
         found.append(sum(values) / len(values))
     return found

@@ -46,7 +46,7 @@ def coverage_gap(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> float:
         y: [batch, outputs]
         levels: [levels], each between 0 and 1
     """
-    levels = _levels(levels)
+    levels = checked(levels)
     return float((interval_coverage(prediction, y, levels).cpu() - levels).abs().mean())
 
 
@@ -61,7 +61,7 @@ def quantile_gap(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> float:
         y: [batch, outputs]
         levels: [levels], each between 0 and 1
     """
-    levels = _levels(levels)
+    levels = checked(levels)
     return float((_share_up_to(prediction.cdf(y).double(), levels).cpu() - levels).abs().mean())
 
 
@@ -102,7 +102,7 @@ def interval_scores(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> Inte
         y: [batch, outputs]
         levels: [levels], each between 0 and 1
     """
-    levels = _levels(levels)
+    levels = checked(levels)
     y = y.reshape(prediction.mean.shape)
     rows = []
     for level in levels.tolist():
@@ -112,7 +112,8 @@ def interval_scores(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> Inte
     return IntervalScores(levels, interval_coverage(prediction, y, levels.to(y.device)).cpu(), width, score)
 
 
-def _levels(levels: Tensor) -> Tensor:
+def checked(levels: Tensor) -> Tensor:
+    """Levels on the processor, [levels], float64."""
     levels = torch.as_tensor(levels, dtype=torch.float64).cpu().flatten()
     if not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
         raise Error("Levels must be one or more numbers between 0 and 1.")

@@ -33,15 +33,14 @@ def losses(prediction: Any, y: Tensor) -> dict[str, Tensor]:
         [0.0, 0.0, 0.0, 1.0]
     """
     y = targets(prediction, y)
-    found = {"nll": surprises(prediction, y)}
     if is_regression(prediction):
         low, high = prediction.interval(0.9)
-        return found | {
+        return {
             "rmse": per_datum((prediction.mean.double() - y).square()),
+            "nll": surprises(prediction, y),
             "crps": per_datum(crps(prediction.means, prediction.variances, y)),
             "interval_score90": per_datum(interval_score(low, high, y, 0.9)),
         }
     seen = observed(prediction, y)
-    if len(prediction) > 1:
-        found["nll_calibrated"] = calibrated_surprises(prediction, y)
-    return found | {"error": seen.wrong, "brier": squared_distances(seen.probs, seen.y)}
+    found = {"error": seen.wrong, "nll": surprises(prediction, y), "brier": squared_distances(seen.probs, seen.y)}
+    return found | ({"nll_calibrated": calibrated_surprises(prediction, y)} if len(prediction) > 1 else {})

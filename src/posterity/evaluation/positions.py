@@ -11,6 +11,9 @@ from posterity.errors import Error
 
 NOT_OBSERVED = -100
 """The label that `Categorical` gives to what is not observed; it counts in no score."""
+PARTS = ("total", "aleatoric", "epistemic")
+ROUNDING = 1e-6
+"""Nats: entropies in float32 differ by less than this for no reason."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,7 @@ def observed(prediction: Any, y: Tensor) -> Observed:
     seen = _mask(prediction, y)
     if not len(classes):
         raise Error("There is nothing to score: every target carries the label of what is not observed.")
-    total, aleatoric, epistemic = (
-        _reshape(getattr(prediction, part), y)[seen].double() for part in ("total", "aleatoric", "epistemic")
-    )
+    total, aleatoric, epistemic = (_reshape(getattr(prediction, part), y)[seen].double() for part in PARTS)
     return Observed(probs, classes, _datum(y)[seen], total, aleatoric, epistemic)
 
 
@@ -111,6 +112,18 @@ def targets(prediction: Any, y: Any) -> Tensor:
     if not len(y):
         raise Error("There is nothing to score: the data are empty.")
     return y.reshape(prediction.mean.shape) if is_regression(prediction) and _fits(prediction.mean, y) else y
+
+
+def uncertainty(prediction: Any, part: str) -> Tensor:
+    """One part of the uncertainty, [batch, ...], float64: nats, or variances.
+
+    What rounding may have made of epistemic nats counts as none: a method that draws one function has none at all, and
+    rounding must not be ranked.
+    """
+    values: Tensor = getattr(prediction, part).double()
+    if part == "epistemic" and not is_regression(prediction):
+        values = torch.where(values < ROUNDING, 0.0, values)
+    return values
 
 
 def per_datum(values: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Temperature: one number that makes a classification as sure as it should be, and the score that is left then."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -94,8 +93,7 @@ def calibrated_nll(
     if held_out is not None:
         z, truth, _ = _logits(prediction, y)
         return float(_surprises(z, truth, temperature(*held_out)).mean())
-    means = [float(losses.mean()) for _, losses in _crossed(prediction, y, splits, seed)]
-    return sum(means) / len(means)
+    return float(calibrated_surprises(prediction, y, splits=splits, seed=seed).mean())
 
 
 def calibrated_surprises(prediction: Any, y: Tensor, *, splits: int = 5, seed: int = 0) -> Tensor:
@@ -107,26 +105,19 @@ def calibrated_surprises(prediction: Any, y: Tensor, *, splits: int = 5, seed: i
         splits: how many random halvings
         seed: of the halvings
     """
-    halves = list(_crossed(prediction, y, splits, seed))
-    total = torch.zeros_like(halves[0][0], dtype=torch.float64)
-    for rest, losses in halves:
-        total[rest] += losses
-    return total / splits
-
-
-def _crossed(prediction: Any, y: Tensor, splits: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Of each half of several halvings, a mask of its positions, and their NLLs at the other half's temperature."""
     z, truth, datum = _logits(prediction, y)
     if len(prediction) < 2 or splits < 1:
         raise Error("To fit a temperature and score it takes two data and one split at least; or give held_out=.")
     generator = torch.Generator().manual_seed(seed)
+    total = z.new_zeros(len(z), dtype=torch.float64)
     for _ in range(splits):
         order = torch.randperm(len(prediction), generator=generator).to(z.device)
         first = (order < len(prediction) // 2)[datum]
         for fit, rest in ((first, ~first), (~first, first)):
             if not bool(fit.any()) or not bool(rest.any()):
                 raise Error("Too few targets are observed to fit a temperature on half of the data.")
-            yield rest, _surprises(z[rest], truth[rest], _fit(z[fit], truth[fit]))
+            total[rest] += _surprises(z[rest], truth[rest], _fit(z[fit], truth[fit]))
+    return total / splits
 
 
 def _logits(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,20 +12,6 @@ from posterity.evaluation.positions import NOT_OBSERVED, class_probabilities, is
 CRPS_CHUNK = 2**21
 """How many numbers the pairwise term of the CRPS may hold at once (16 MiB of float64)."""
 
-__all__ = [
-    "brier",
-    "class_probabilities",
-    "coverage",
-    "crps",
-    "entropy",
-    "error",
-    "is_regression",
-    "marginal_nll",
-    "nll",
-    "rmse",
-    "score",
-]
-
 
 def error(probs: Tensor, y: Tensor) -> float:
     """The fraction of wrong answers, when the likeliest class is the answer.

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from posterity.evaluation.calibration import reliability
-from posterity.evaluation.detection import ROUNDING, auroc, detect
+from posterity.evaluation.detection import detect
 from posterity.evaluation.intervals import LEVELS, interval_coverage
-from posterity.evaluation.positions import is_regression, observed, per_datum
+from posterity.evaluation.positions import PARTS, is_regression, observed, per_datum, uncertainty
 from posterity.evaluation.promises import promises
 from posterity.evaluation.selection import selective_mean
 
@@ -42,25 +42,25 @@ def summarise(
     y, prediction = torch.as_tensor(y).cpu(), prediction.to("cpu")
     outside = None if outside is None else outside.to("cpu")
     summary: dict[str, Any] = {
-        "uncertainty": {
-            part: float(getattr(prediction, part).double().mean()) for part in ("total", "aleatoric", "epistemic")
-        }
+        "uncertainty": {part: float(getattr(prediction, part).double().mean()) for part in PARTS}
     }
     if is_regression(prediction):
         y = y.reshape(prediction.mean.shape)
         loss = per_datum((prediction.mean.double() - y).square())
         kept = selective_mean(loss, per_datum(prediction.total), FRACTIONS).sqrt()
         summary["coverage"] = {
-            "level": _numbers(LEVELS),
-            "observed": _numbers(interval_coverage(prediction, y, LEVELS)),
+            "level": numbers(LEVELS),
+            "observed": numbers(interval_coverage(prediction, y, LEVELS)),
         }
-        summary["points"] = _points(prediction, y)
-        summary["gallery"] = _numbers_gallery(prediction, y)
+        shown = {"true": y, "mean": prediction.mean} | dict(zip(("low", "high"), prediction.interval(0.9), strict=True))
+        evenly = torch.linspace(0, len(y) - 1, min(POINTS, len(y))).round().long()
+        summary["points"] = _first(shown, evenly)
+        summary["gallery"] = _numbers_gallery(prediction, shown)
     else:
         seen = observed(prediction, y)
         kept = 1 - selective_mean(_mean_by(seen.datum, seen.wrong), _mean_by(seen.datum, seen.total), FRACTIONS)
         summary["reliability"] = {
-            name: _numbers(values) for name, values in reliability(seen.probs, seen.y)._asdict().items()
+            name: numbers(values) for name, values in reliability(seen.probs, seen.y)._asdict().items()
         }
         if y.dim() == 1:
             order = seen.total.argsort(stable=True)
@@ -69,10 +69,10 @@ def summarise(
                 "index": seen.datum[extremes].tolist(),
                 "predicted": seen.probs[extremes].argmax(dim=1).tolist(),
                 "true": seen.y[extremes].tolist(),
-                "total": _numbers(seen.total[extremes]),
+                "total": numbers(seen.total[extremes]),
             }
             summary["gallery"] = _classes_gallery(seen, order)
-    summary["selection"] = {"fraction": _numbers(FRACTIONS), "kept": _numbers(kept)}
+    summary["selection"] = {"fraction": numbers(FRACTIONS), "kept": numbers(kept)}
     if guaranteed := promises(prediction, y):
         summary["promises"] = guaranteed
     if outside is not None:
@@ -98,7 +98,7 @@ def _classes_gallery(seen: Any, order: Tensor) -> list[dict[str, Any]]:
             "index": int(seen.datum[row]),
             "true": int(seen.y[row]),
             "classes": classes.tolist(),
-            "probs": _numbers(probs),
+            "probs": numbers(probs),
             "aleatoric": float(seen.aleatoric[row]),
             "epistemic": float(seen.epistemic[row]),
         }
@@ -106,67 +106,46 @@ def _classes_gallery(seen: Any, order: Tensor) -> list[dict[str, Any]]:
     ]
 
 
-def _numbers_gallery(prediction: Any, y: Tensor) -> list[dict[str, Any]]:
+def _numbers_gallery(prediction: Any, shown: dict[str, Tensor]) -> list[dict[str, Any]]:
     """From certain to uncertain: which datum, the first output's truth, mean and 90 % interval, and the parts."""
-    low, high = prediction.interval(0.9)
     chosen = _spread(per_datum(prediction.total).argsort(stable=True))
-    columns = {
-        "true": y,
-        "mean": prediction.mean,
-        "low": low,
-        "high": high,
-        "aleatoric": prediction.aleatoric,
-        "epistemic": prediction.epistemic,
-    }
-    values = {name: _numbers(column[chosen].flatten(1)[:, 0]) for name, column in columns.items()}
+    values = _first(shown | {part: getattr(prediction, part) for part in PARTS[1:]}, chosen)
     return [
         {"index": index} | {name: column[place] for name, column in values.items()}
         for place, index in enumerate(chosen.tolist())
     ]
 
 
+def _first(columns: dict[str, Tensor], chosen: Tensor) -> dict[str, list[float]]:
+    """The first output's values of the chosen data."""
+    return {name: numbers(values[chosen].flatten(1)[:, 0]) for name, values in columns.items()}
+
+
 def _against(inside: Any, outside: Any, outputs: tuple[Tensor, Tensor] | None) -> dict[str, Any]:
     """Epistemic uncertainty inside the data and outside: densities on shared bins, means and AUROC."""
-    ours, theirs = _epistemic(inside), _epistemic(outside)
-    detected = auroc(ours, theirs)
+    ours, theirs = (per_datum(uncertainty(prediction, "epistemic")) for prediction in (inside, outside))
+    found = detect(inside, outside, outputs)
     if is_regression(inside):
         ours, theirs = ours.sqrt(), theirs.sqrt()
     # A few far-out values would leave everything else in one bin.
     top = float(torch.cat([ours, theirs]).quantile(0.99)) or 1.0
     edges = torch.linspace(0, top, HISTOGRAM_BINS + 1, dtype=torch.float64)
     return {
-        "edges": _numbers(edges),
+        "edges": numbers(edges),
         "inside": _shares(ours, edges),
         "outside": _shares(theirs, edges),
         "epistemic_inside": float(inside.epistemic.double().mean()),
         "epistemic_outside": float(outside.epistemic.double().mean()),
-        "auroc_epistemic": detected,
-        "auroc_total": auroc(per_datum(inside.total), per_datum(outside.total)),
-        "detection": {name: found._asdict() for name, found in detect(inside, outside, outputs).items()},
+        "auroc_epistemic": found["epistemic"].auroc,
+        "auroc_total": found["total"].auroc,
+        "detection": {name: detection._asdict() for name, detection in found.items()},
     }
-
-
-def _epistemic(prediction: Any) -> Tensor:
-    """Epistemic uncertainty of each datum, [batch]; in nats, what rounding may have made counts as none.
-
-    A method that draws one function has none at all, and rounding must not be ranked.
-    """
-    values = per_datum(prediction.epistemic)
-    return values if is_regression(prediction) else torch.where(values < ROUNDING, 0.0, values)
 
 
 def _shares(values: Tensor, edges: Tensor) -> list[float]:
     """The fraction of the values in each bin; what lies beyond the last edge counts in the last bin."""
     counts = torch.histogram(values.clamp(float(edges[0]), float(edges[-1])), bins=edges).hist
-    return _numbers(counts / len(values))
-
-
-def _points(prediction: Any, y: Tensor) -> dict[str, list[float]]:
-    """An evenly spaced sample of the first output's predictions with their 90 % intervals."""
-    chosen = torch.linspace(0, len(y) - 1, min(POINTS, len(y))).round().long()
-    low, high = prediction.interval(0.9)
-    columns = {"true": y, "mean": prediction.mean, "low": low, "high": high}
-    return {name: _numbers(values[chosen].flatten(1)[:, 0]) for name, values in columns.items()}
+    return numbers(counts / len(values))
 
 
 def _mean_by(datum: Tensor, values: Tensor) -> Tensor:
@@ -175,5 +154,6 @@ def _mean_by(datum: Tensor, values: Tensor) -> Tensor:
     return torch.zeros(len(counts), dtype=torch.float64).index_add(0, group, values.double()) / counts
 
 
-def _numbers(values: Tensor) -> list[float]:
+def numbers(values: Tensor) -> list[float]:
+    """Six digits of each, as JSON has them."""
     return [float(f"{value:.6g}") for value in values.double().tolist()]

@@ -73,7 +73,6 @@ class BayesByBackprop(WeightPosterior):
     prior_std: Tensor
     prior_stds: Tensor
     prior_mean: Tensor | None
-    relative_rate = 1.0
     space = (RATE, ("posterior", "init_std", 1e-4, 0.3))
 
     def __init__(

@@ -34,7 +34,7 @@ from posterity.errors import Error
 from posterity.generators import Generator
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import RATE, as_generator, attempt, count, flag, randn
+from posterity.posterior import RATE, as_generator, attempt, count, flag, one_of, randn, standard_deviations
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -109,15 +109,10 @@ class BayesByHypernet(WeightPosterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
-        if divergence not in DIVERGENCES:
-            raise Error(f"divergence must be one of {', '.join(map(repr, DIVERGENCES))}; got {divergence!r}.")
-        if isinstance(noise, bool) or not isinstance(noise, int) or noise < 0:
-            raise Error(f"noise must be a whole number of at least 0; got {noise!r}.")
+        self.kind, noise = one_of(divergence, DIVERGENCES, "divergence"), count(noise, "noise", least=0)
         if not jitter >= 0 or (jitter == 0 and noise > 0 and divergence != "nearest"):
             raise Error("jitter must be above 0: without it the weights have no density, and no divergence.")
-        if count(neighbours, "neighbours") < 2:
-            raise Error("neighbours must be at least 2.")
-        self.kind, self.jitter, self.neighbours = divergence, float(jitter), neighbours
+        self.jitter, self.neighbours = float(jitter), count(neighbours, "neighbours", least=2)
         self.learn_jitter = flag(learn_jitter, "learn_jitter")
         self.slice_batch = flag(slice_batch, "slice_batch")
         values = dict(self.network.named_parameters())
@@ -270,10 +265,7 @@ class BayesByHypernet(WeightPosterior):
         self.prior_given = value is not None
         if value is None:
             return math.sqrt(2) * self.scale
-        prior = torch.as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
-        if prior.shape not in ((), (self.weights.size,)) or not bool((prior > 0).all()):
-            raise Error(f"prior_std must be a positive number or {self.weights.size} of them, one for each weight.")
-        return prior
+        return standard_deviations(value, self.scale, self.weights.size, "weight")
 
 
 def nearest_neighbour_kl(draws: Tensor, prior: Tensor) -> Tensor:

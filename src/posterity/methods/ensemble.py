@@ -13,7 +13,7 @@ from posterity.folding import TOGETHER
 from posterity.functions import Functions
 from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
-from posterity.methods.dropout import seeded
+from posterity.masks import seeded
 from posterity.posterior import (
     DECAY,
     RATE,

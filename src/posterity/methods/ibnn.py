@@ -36,6 +36,7 @@ from posterity.posterior import (
     positive,
     randn,
     randperm,
+    standard_deviations,
 )
 from posterity.sites import Sites
 
@@ -134,13 +135,7 @@ class IBNN(Posterior):
         self.sites = Sites(network, self.kinds, names)
         like = next((p.detach() for p in network.parameters() if p.is_floating_point()), torch.zeros(()))
         shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
-        try:
-            prior = torch.as_tensor(prior_std, dtype=like.dtype, device=like.device)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            prior = torch.zeros(())
-        finite = bool(((prior > 0) & prior.isfinite()).all())
-        if prior.shape not in ((), (self.sites.size,)) or not finite:
-            raise Error(f"prior_std must be a positive number or {self.sites.size} of them, one for each node.")
+        prior = standard_deviations(prior_std, like, self.sites.size, "node")
         self.register_buffer("prior_std", prior, persistent=False)
         self.means = nn.Parameter(1 + init_std * randn(shape, like, generator))
         stds = (init_noise * (1 + 0.4 * randn(shape, like, generator))).abs().clamp(min=1e-3)

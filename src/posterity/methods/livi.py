@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from posterity.errors import Error
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import RATE, as_generator, count, flag, positive, randn
+from posterity.posterior import RATE, as_generator, count, flag, one_of, positive, randn, standard_deviations
 from posterity.weights import WeightPosterior
 
 ENTROPIES = ("exact", "smallest")
@@ -103,8 +103,7 @@ class LIVI(WeightPosterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
-        if entropy not in ENTROPIES:
-            raise Error(f"entropy must be one of {', '.join(map(repr, ENTROPIES))}; got {entropy!r}.")
+        self.form = one_of(entropy, ENTROPIES, "entropy")
         for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (depth, "depth")):
             if count(value, name) > LARGEST:
                 raise Error(f"{name} must be at most {LARGEST}; got {value}.")
@@ -112,10 +111,9 @@ class LIVI(WeightPosterior):
         if noise_std is None:
             noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
         noise_std = positive(noise_std, "noise_std")
-        self.linear, self.form = flag(linear, "linear"), entropy
+        self.linear = flag(linear, "linear")
         self.noise_std, self.init_std = float(noise_std), float(init_std)
         self.learn_noise = flag(learn_noise, "learn_noise")
-        self._prior_std = None if prior_std is None else torch.as_tensor(prior_std, dtype=torch.float64).tolist()
         values = dict(self.network.named_parameters())
         self.means = nn.Parameter(self.weights.join(values))
         self.log_noise = nn.Parameter(self.means.new_tensor(math.log(noise_std)), requires_grad=self.learn_noise)
@@ -125,7 +123,8 @@ class LIVI(WeightPosterior):
         scales = self.weights.spread(self.weights.scales(1.0, 0.1), self.means)
         self.register_buffer("scales", scales, persistent=False)
         self.log_scale = float(scales.double().log().sum())
-        self.register_buffer("prior_stds", self._prior(), persistent=False)
+        self.register_buffer("prior_stds", self._prior(prior_std), persistent=False)
+        self._prior_std = None if prior_std is None else torch.as_tensor(prior_std, dtype=torch.float64).tolist()
         self._start(as_generator(seed, generator))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -184,14 +183,11 @@ class LIVI(WeightPosterior):
         self.left = nn.Parameter(start * randn((sum(self.rows), h), like, generator))
         self.right = nn.Parameter(start * randn((sum(self.columns), h), like, generator))
 
-    def _prior(self) -> Tensor:
+    def _prior(self, value: float | Sequence[float] | Tensor | None) -> Tensor:
         """The prior's standard deviation of each weight, `[weights]`."""
-        if self._prior_std is None:
+        if value is None:
             return self.weights.spread(self.weights.scales(2.0, 1.0), self.means)
-        prior = self.means.new_tensor(self._prior_std)
-        if prior.shape not in ((), self.means.shape) or not bool((prior > 0).all()):
-            raise Error(f"prior_std must be a positive number or {len(self.means)} of them, one for each weight.")
-        return prior.expand_as(self.means).clone()
+        return standard_deviations(value, self.means, self.weights.size, "weight").expand_as(self.means).clone()
 
     def _noise(self, n: int, generator: torch.Generator | None) -> Tensor:
         """ε, `[n, m, m]`."""

@@ -33,7 +33,16 @@ from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood
 from posterity.noises import Noises
-from posterity.posterior import RATE, Description, as_generator, count, inverse_softplus, randn
+from posterity.posterior import (
+    RATE,
+    Description,
+    as_generator,
+    count,
+    inverse_softplus,
+    one_of,
+    randn,
+    standard_deviations,
+)
 from posterity.weights import WeightPosterior
 
 
@@ -94,11 +103,10 @@ class MNF(WeightPosterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
-        if r not in ("estimate", "paper"):
-            raise Error(f"r must be 'estimate' or 'paper'; got {r!r}.")
+        self.r = one_of(r, ("estimate", "paper"), "r")
         if not (init_std > 0 and init_noise > 0):
             raise Error("init_std and init_noise must be positive numbers.")
-        self.steps, self.hidden, self.r = count(steps, "steps"), count(hidden, "hidden"), r
+        self.steps, self.hidden = count(steps, "steps"), count(hidden, "hidden")
         self.init_std, self.init_noise = float(init_std), float(init_noise)
         self.given_prior_std = prior_std.tolist() if isinstance(prior_std, Tensor) else prior_std
         self.axes = _axes(self.network, self.weights.names)
@@ -263,12 +271,9 @@ class MNF(WeightPosterior):
 
     def _prior(self, like: Tensor) -> Tensor:
         """The prior's standard deviation of each weight."""
-        if self.given_prior_std is not None:
-            std = torch.as_tensor(self.given_prior_std, dtype=like.dtype, device=like.device)
-            if std.shape not in ((), like.shape) or not bool((std > 0).all()):
-                raise Error(f"prior_std must be a positive number, {len(like)} of them (one a weight), or None.")
-            return std.expand(like.shape).clone()
-        return self.weights.spread(self.weights.scales(4.0, 1.0), like)
+        if self.given_prior_std is None:
+            return self.weights.spread(self.weights.scales(4.0, 1.0), like)
+        return standard_deviations(self.given_prior_std, like, len(like), "weight").expand_as(like).clone()
 
 
 def _axes(network: nn.Module, drawn: Iterable[str]) -> dict[str, int]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from posterity.networks.recipes import recipe
+
 
 class SmallConv(nn.Module):
     """Three 3 × 3 convolutions and two linear layers, for images of any size from 4 × 4.
@@ -19,16 +21,8 @@ class SmallConv(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10, size: int | Sequence[int] = 32) -> None:
         super().__init__()
-        sides = [size] if isinstance(size, int) else list(size)
-        self.recipe = {
-            "name": "smallconv",
-            "arguments": {
-                "in_channels": in_channels,
-                "classes": classes,
-                "size": size if isinstance(size, int) else sides,
-            },
-        }
-        side = min(sides)
+        self.recipe = recipe("smallconv", locals())
+        side = size if isinstance(size, int) else min(size)
         layers: list[nn.Module] = []
         channels = in_channels
         for width in (32, 64, 32):

@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from posterity.networks.recipes import recipe
+
 
 class LeNet(nn.Module):
     """The LeNet of the iBNN paper: 6-16-120-64-10, 41,806 parameters; images [batch, in_channels, 28, 28].
@@ -15,10 +17,7 @@ class LeNet(nn.Module):
 
     def __init__(self, in_channels: int = 1, classes: int = 10, width: int = 1) -> None:
         super().__init__()
-        self.recipe = {
-            "name": "lenet",
-            "arguments": {"in_channels": in_channels, "classes": classes, "width": width},
-        }
+        self.recipe = recipe("lenet", locals())
         self.conv1 = nn.Conv2d(in_channels, 6 * width, 5)
         self.conv2 = nn.Conv2d(6 * width, 16 * width, 5)
         self.conv3 = nn.Conv2d(16 * width, 120 * width, 4)
@@ -49,10 +48,7 @@ class LeNetCaffe(nn.Module):
 
     def __init__(self, in_channels: int = 1, classes: int = 10, dropout: float = 0.0) -> None:
         super().__init__()
-        self.recipe = {
-            "name": "lenet-caffe",
-            "arguments": {"in_channels": in_channels, "classes": classes, "dropout": dropout},
-        }
+        self.recipe = recipe("lenet-caffe", locals())
         self.conv1 = nn.Conv2d(in_channels, 20, 5)
         self.conv2 = nn.Conv2d(20, 50, 5)
         self.fc1 = nn.Linear(800, 500)

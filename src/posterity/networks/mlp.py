@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posterity.errors import Error
+from posterity.networks.recipes import recipe
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
@@ -41,19 +42,9 @@ class MLP(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        self.recipe = recipe("mlp", locals())
         if activation not in ACTIVATIONS:
             raise Error(f"There is no activation {activation!r}; the names are {', '.join(ACTIVATIONS)}.")
-        self.recipe = {
-            "name": "mlp",
-            "arguments": {
-                "inputs": inputs,
-                "outputs": outputs,
-                "hidden": list(hidden),
-                "activation": activation,
-                "dropout": dropout,
-                "bias": bias,
-            },
-        }
         layers: list[nn.Module] = []
         width = inputs
         for size in hidden:

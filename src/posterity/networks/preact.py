@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity.errors import Error
+from posterity.networks.recipes import recipe
 
 
 class Unit(nn.Module):
@@ -43,13 +44,10 @@ class PreActResNet(nn.Module):
 
     def __init__(self, depth: int = 32, classes: int = 5, in_channels: int = 3, dropout: float = 0.0) -> None:
         super().__init__()
+        self.recipe = recipe("preact-resnet", locals())
         units, rest = divmod(depth - 2, 6)
         if rest or not 1 <= units <= 200:
             raise Error(f"The depth of a pre-activation ResNet is 6n + 2 (14, 20, 32, ...), not {depth}.")
-        self.recipe = {
-            "name": "preact-resnet",
-            "arguments": {"depth": depth, "classes": classes, "in_channels": in_channels, "dropout": dropout},
-        }
         self.conv = nn.Conv2d(in_channels, 16, 3, padding=1)
         stages, channels = [], 16
         for outputs in (16, 32, 64):

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity.errors import Error
+from posterity.networks.recipes import recipe
 
 
 class Block(nn.Module):
@@ -40,13 +41,10 @@ class ResNet(nn.Module):
 
     def __init__(self, depth: int = 20, classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()
+        self.recipe = recipe("resnet", locals())
         blocks, rest = divmod(depth - 2, 6)
         if rest or not 1 <= blocks <= 200:
             raise Error(f"The depth of a CIFAR ResNet is 6n + 2 (20, 32, 44, 56, 110, ...), not {depth}.")
-        self.recipe = {
-            "name": "resnet",
-            "arguments": {"depth": depth, "classes": classes, "in_channels": in_channels},
-        }
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
         self.relu = nn.ReLU()

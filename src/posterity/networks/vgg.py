@@ -2,6 +2,8 @@
 
 from torch import Tensor, nn
 
+from posterity.networks.recipes import recipe
+
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
@@ -19,10 +21,7 @@ class VGG16(nn.Module):
 
     def __init__(self, classes: int = 10, in_channels: int = 3, dropout: float = 0.0, width: float = 1.0) -> None:
         super().__init__()
-        self.recipe = {
-            "name": "vgg16",
-            "arguments": {"classes": classes, "in_channels": in_channels, "dropout": dropout, "width": width},
-        }
+        self.recipe = recipe("vgg16", locals())
         scaled = [[max(1, round(width * size)) for size in stage] for stage in _STAGES]
         hidden = scaled[-1][-1]
         layers: list[nn.Module] = []

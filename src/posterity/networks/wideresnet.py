@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from posterity.errors import Error
+from posterity.networks.recipes import recipe
 
 
 class WideBlock(nn.Module):
@@ -58,21 +59,10 @@ class WideResNet(nn.Module):
         stride_on_first: bool = False,
     ) -> None:
         super().__init__()
+        self.recipe = recipe("wideresnet", locals())
         blocks, rest = divmod(depth - 4, 6)
         if rest or not 1 <= blocks <= 200:
             raise Error(f"The depth of a WideResNet is 6n + 4 (16, 22, 28, 40, ...), not {depth}.")
-        self.recipe = {
-            "name": "wideresnet",
-            "arguments": {
-                "depth": depth,
-                "width": width,
-                "classes": classes,
-                "in_channels": in_channels,
-                "dropout": dropout,
-                "bias": bias,
-                "stride_on_first": stride_on_first,
-            },
-        }
         self.conv = nn.Conv2d(in_channels, 16, 3, padding=1, bias=bias)
         layers: list[nn.Module] = []
         channels = 16

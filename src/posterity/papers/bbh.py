@@ -20,10 +20,11 @@ from posterity.papers.cells import Cell
 from posterity.papers.reproduction import Bench, Entry, Outcome, Table
 
 Numbers = dict[str, dict[str, float]]
+Columns = list[tuple[str, str, Callable[[float], str], int | None]]
 #: Errors that differ by less than so many standard errors are not called different.
 DEVIATIONS = 2.0
 #: What a table shows: key, heading, how it is written, and the place of the published number.
-COLUMNS: list[tuple[str, str, Callable[[float], str], int | None]] = [
+COLUMNS: Columns = [
     ("error", "error, %", lambda v: f"{100 * v:.2f}", 0),
     ("inside_auc", "AUC inside", lambda v: f"{v:.3f}", 1),
     ("outside_auc", "AUC outliers", lambda v: f"{v:.3f}", 2),
@@ -47,17 +48,12 @@ def table_1(bench: Bench) -> Outcome:
         numbers[title] = means(found)
     tables, findings = [], [_size(layout(bench, "layer-wise", False)[1], "mnist"), _widths(bench)]
     shown = COLUMNS[:4]
-    columns = ["generator", "parameters, millions"]
-    for _, heading, _, place in shown:
-        columns += [heading] + ["published"] * (place is not None)
+    columns = ["generator", "parameters, millions", *_headings(shown)]
     for title, of in numbers.items():
         lines = []
         for kind, values in of.items():
-            known = published.BBH_LAYOUTS[kind] if bench.size != "smoke" else ("–",) * 4
-            line = [kind, f"{values['parameters'] / 1e6:.3g}"]
-            for key, _, written, place in shown:
-                line += [written(values[key])] + ([str(known[place])] if place is not None else [])
-            lines.append(line)
+            known = published.BBH_LAYOUTS[kind] if bench.size != "smoke" else None
+            lines.append([kind, f"{values['parameters'] / 1e6:.3g}", *_line(values, known, shown)])
         tables.append(Table(f"MNIST by the kind of generator, {title}", columns, lines))
         findings += _layout_claims(title, of)
     return Outcome(numbers, tables, findings)
@@ -77,7 +73,7 @@ def runtime(bench: Bench) -> Outcome:
     """What an epoch of tables 1 and 3 takes, each method alone on the machine and all by the same `fit`."""
     cells = {
         PROTOCOLS[protocol]: {
-            method: (name(bench, "mnist", protocol, method), cell(bench, "mnist", protocol, method))
+            method: (name("mnist", protocol, method), cell(bench, "mnist", protocol, method))
             for method in methods(bench, "mnist", protocol)
         }
         for protocol in PROTOCOLS
@@ -141,9 +137,7 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         findings.append(
             f"As published, the ensemble has {members} members (published: {10 if place == 'mnist' else 5})."
         )
-    columns = ["method"]
-    for _, heading, _, at in COLUMNS:
-        columns += [heading] + ["published"] * (at is not None)
+    columns = ["method", *_headings()]
     for protocol, found in numbers.items():
         lines = [
             [method, *_line(values, known.get(method) if bench.size != "smoke" else None)]
@@ -154,9 +148,13 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
     return Outcome(numbers, tables, findings)
 
 
-def _line(values: Mapping[str, float], known: Sequence[float] | None) -> list[str]:
+def _headings(shown: Columns = COLUMNS) -> list[str]:
+    return [word for _, heading, _, place in shown for word in [heading] + ["published"] * (place is not None)]
+
+
+def _line(values: Mapping[str, float], known: Sequence[float] | None, shown: Columns = COLUMNS) -> list[str]:
     line = []
-    for key, _, written, place in COLUMNS:
+    for key, _, written, place in shown:
         line.append(written(values[key]) if key in values else "–")
         if place is not None:
             line.append("–" if known is None else str(known[place]))

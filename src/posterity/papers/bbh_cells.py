@@ -66,13 +66,13 @@ def methods(bench: Bench, place: str, protocol: str) -> list[str]:
 def rows(bench: Bench, place: str, protocol: str) -> dict[str, list[dict[str, Any]]]:
     """The records of each method, those that there are."""
     found = {
-        method: cell(bench, place, protocol, method).records(bench, name(bench, place, protocol, method))
+        method: cell(bench, place, protocol, method).records(bench, name(place, protocol, method))
         for method in methods(bench, place, protocol)
     }
     return {method: records for method, records in found.items() if records}
 
 
-def name(bench: Bench, place: str, protocol: str, method: str) -> str:
+def name(place: str, protocol: str, method: str) -> str:
     """Of the cell."""
     return f"bbh-{place}-{protocol}-{METHODS[method]}"
 
@@ -108,7 +108,7 @@ def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:
     """
     made = cell(bench, "mnist", "published", "BbH")
     if kind == "layer-wise" and not equal and bench.size != "small":
-        return name(bench, "mnist", "published", "BbH"), made
+        return name("mnist", "published", "BbH"), made
     published = bench.pick(smoke=[8, 8, 4], small=[64, 256, 512], full=HIDDEN["full"])
     if bench.size == "small":
         fit = {key: value for key, value in made.fit.items() if key != "size"} | {"epochs": 20}

@@ -16,7 +16,7 @@ from posterity.augmentation import CropFlip
 from posterity.datasets import files
 from posterity.datasets.data import split
 from posterity.errors import Error
-from posterity.evaluation.corruptions import gaussian_mixing, salt_and_pepper_mixing, under
+from posterity.evaluation import corruptions
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.reproduction import Bench
 
@@ -26,8 +26,6 @@ STANDARDS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "pixels": ((0.0,), (1.0,)),
 }
-#: Levels of figure 8.
-GAUSSIAN, SALT = [i / 10 for i in range(11)], [i / 20 for i in range(11)]
 #: Of the posterior's rate. Table 7: from .2 to .05 over 4 of 15 epochs, after the sixth.
 SCHEDULES = {"table 7": lambda t: 1 - 0.75 * min(max(15 * t - 6, 0.0) / 4, 1.0)}
 #: Of the divergence's weight in Bayes by Hypernet: 0 for 5 of 100 epochs (20 of 200), then a ramp over 15; and the
@@ -222,12 +220,12 @@ class Cell:
         return posterity.predict(posterior, x, self.draws, generator, batch_size=5_000).to("cpu")
 
     def _noise(self, posterior: Any, x: Tensor, y: Tensor, seed: int) -> dict[str, Any]:
-        kinds: dict[str, tuple[Any, list[float]]] = {
-            "Gaussian": (gaussian_mixing, GAUSSIAN),
-            "salt and pepper": (salt_and_pepper_mixing, SALT),
+        kinds: dict[str, tuple[Any, tuple[float, ...]]] = {
+            "Gaussian": (corruptions.gaussian_mixing, corruptions.GAUSSIAN_LEVELS),
+            "salt and pepper": (corruptions.salt_and_pepper_mixing, corruptions.SALT_AND_PEPPER_LEVELS),
         }
         return {
-            name: under(
+            name: corruptions.under(
                 posterior, x, y, corruption, levels, samples=self.draws, generator=torch.Generator().manual_seed(seed)
             )
             for name, (corruption, levels) in kinds.items()

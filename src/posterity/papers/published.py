@@ -45,9 +45,6 @@ IBNN_COMPONENTS = {
     32: ((25.67, 0.23), (1.0758, 0.0089), (0.0828, 0.0019)),
 }
 
-#: The authors' later runs with 256 images a step and as many samples a datum as K / 8: NLL, accuracy in %.
-IBNN_LARGER_BATCH = {48: (0.9378, 75.57), 64: (0.9278, 75.40)}
-
 #: Table 7: ResNet-50 on ImageNet, from trained weights, one run each.
 IBNN_PRETRAINED = {
     "SGD": (23.87, 0.9618, 0.0373),
@@ -55,9 +52,6 @@ IBNN_PRETRAINED = {
     "iBNN-8": (23.15, 0.9237, 0.0323),
     "iBNN-16": (23.12, 0.9118, 0.0232),
 }
-
-#: Trinh et al. (2022), read off their figure: VGG-16 on CIFAR-100, test NLL without and with the best γ, by K.
-ENTROPIC = {1: (1.28, 0.90, 44), 2: (1.20, 0.905, 56), 4: (1.14, 0.92, 80)}
 
 #: Pawlowski et al. (2017), as the slides of 2020 print it: error in %, AUC inside, AUC outside, runtime in seconds.
 BBH_LAYOUTS = {

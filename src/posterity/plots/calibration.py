@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from posterity import evaluation
-from posterity.errors import Error
+from posterity.evaluation.intervals import LEVELS, checked
 from posterity.plots.common import Predictions, classes, layout, listing, named, only, panels, targets
 from posterity.posterior import count
 from posterity.report import plots as report
@@ -14,8 +14,6 @@ from posterity.report.canvas import INK, color, described, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LEVELS = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
 
 
 def reliability(predictions: Predictions, y: Any, *, bins: int = 15) -> "Figure":
@@ -89,9 +87,7 @@ def interval_calibration(predictions: Predictions, y: Any, *, levels: Tensor = L
     """
     found = named(predictions)
     only(True, found, "A diagram of intervals")
-    levels = torch.as_tensor(levels, dtype=torch.float64).flatten()
-    if not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
-        raise Error("Levels must be one or more numbers between 0 and 1.")
+    levels = checked(levels)
     curves, gaps = {}, {}
     for name, prediction in found.items():
         share = evaluation.interval_coverage(prediction, targets(prediction, y), levels)

@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.detection import ROUNDING
-from posterity.evaluation.positions import class_probabilities, is_regression
-from posterity.posterior import one_of
+from posterity.evaluation.positions import PARTS, class_probabilities, is_regression
 from posterity.prediction import Prediction
 from posterity.report.canvas import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PARTS = ("total", "aleatoric", "epistemic")
 Predictions = Prediction | Mapping[str, Prediction]
 """One prediction, or several by name: of the same data by several methods."""
 
@@ -87,14 +84,6 @@ def classes(prediction: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:
         raise Error("There is nothing to plot: every target carries the label of what is not observed.")
     probs, index = class_probabilities(prediction, y)
     return probs.movedim(1, -1).reshape(-1, probs.shape[1]).double(), index.flatten(), seen
-
-
-def uncertainty(prediction: Any, part: str) -> Tensor:
-    """One part of the uncertainty, [batch, ...], float64: nats, or variances."""
-    values: Tensor = getattr(prediction, one_of(part, PARTS, "part")).double()
-    if part == "epistemic" and not is_regression(prediction):
-        values = torch.where(values < ROUNDING, 0.0, values)
-    return values
 
 
 def layout(n: int) -> tuple[int, int]:

@@ -7,16 +7,14 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error, require
-from posterity.evaluation.positions import per_datum
+from posterity.evaluation.positions import PARTS, per_datum, uncertainty
 from posterity.plots.common import (
-    PARTS,
     classes,
     legend,
     only,
     panels,
     single,
     tensor,
-    uncertainty,
 )
 from posterity.posterior import count, one_of
 from posterity.report.canvas import FAINT, color, described, short

@@ -1,7 +1,5 @@
 """Loss and error of networks on the plane through the components of an iBNN."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +12,7 @@ from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian
 from posterity.methods.ibnn import IBNN
 from posterity.posterior import count, positive
+from posterity.progress import Bar, wanted
 
 FUNCTIONS_AT_ONCE, ROWS_AT_ONCE = 64, 256
 
@@ -81,11 +80,14 @@ def landscape(
     second, first = torch.meshgrid(axes[1], axes[0], indexing="ij")
     plane = torch.stack([first.flatten(), second.flatten()], dim=1)
     points = torch.cat([means, torch.ones_like(centre)[None], centre + plane @ directions])
-    measured = []
-    for part in _shown(torch.split(points, FUNCTIONS_AT_ONCE), progress):
-        functions = _functions(posterior, part)
-        loss, error = _measured(posterior, functions, training)
-        measured.append(torch.stack([loss, error if held is None else _measured(posterior, functions, held)[1]], 1))
+    measured, parts = [], points.to(posterior.means.dtype).split(FUNCTIONS_AT_ONCE)
+    with Bar(len(parts), wanted(progress), unit="part of the plane") as bar:
+        for part in parts:
+            functions = posterior._functions(part)
+            loss, error = _measured(posterior, functions, training)
+            error = error if held is None else _measured(posterior, functions, held)[1]
+            measured.append(torch.stack([loss, error], 1))
+            bar.update()
     found = torch.cat(measured).cpu()
     own, surfaces = found[: len(means) + 1], found[len(means) + 1 :].reshape(resolution, resolution, 2)
     return Landscape(
@@ -147,18 +149,6 @@ def _rows(posterior: IBNN, x: Any, y: Any, most: int) -> tuple[Any, Tensor]:
     return x, y[chosen.to(y.device)]
 
 
-def _functions(posterior: IBNN, noise: Tensor) -> Functions:
-    """The networks under the noise of each row, [n, nodes]."""
-    return Functions(
-        posterior.network,
-        len(noise),
-        names=posterior.sites.names,
-        kinds=posterior.kinds,
-        noise=noise.to(posterior.means.dtype),
-        output=posterior.output,
-    )
-
-
 def _measured(posterior: IBNN, functions: Functions, data: tuple[Any, Tensor]) -> tuple[Tensor, Tensor]:
     """Negative log-likelihood per datum and error of each function, [n] each, float64."""
     x, y = data
@@ -189,13 +179,3 @@ def _errors(posterior: IBNN, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
     else:
         raise Error(f"No error is known for the likelihood {type(likelihood).__name__}.")
     return off.reshape(len(off), -1).sum(1), off[0].numel()
-
-
-def _shown(parts: tuple[Tensor, ...], progress: bool | None) -> Iterator[Tensor]:
-    """The parts, with a progress bar where one is wanted."""
-    if sys.stderr.isatty() if progress is None else progress:
-        from tqdm import tqdm
-
-        yield from tqdm(parts, unit="part of the plane", file=sys.stderr, leave=False)
-    else:
-        yield from parts

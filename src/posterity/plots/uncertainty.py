@@ -9,9 +9,8 @@ from torch import Tensor
 
 from posterity import evaluation
 from posterity.errors import Error
-from posterity.evaluation.positions import is_regression, per_datum
+from posterity.evaluation.positions import PARTS, is_regression, per_datum, uncertainty
 from posterity.plots.common import (
-    PARTS,
     Predictions,
     classes,
     layout,
@@ -20,7 +19,6 @@ from posterity.plots.common import (
     named,
     panels,
     targets,
-    uncertainty,
 )
 from posterity.posterior import count, one_of
 from posterity.report.canvas import INK, color, described, short
