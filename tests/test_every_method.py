@@ -34,6 +34,20 @@ def posterior(method, case):
     return method(case[0], seed=0)
 
 
+def test_a_generator_leads_the_networks_own_dropout_in_training_too(method):
+    posterior = method(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)), seed=0).train()
+    x, y = torch.randn(9, 4, generator=generator()), torch.arange(9) % 3
+    posterior(x)
+    before = torch.get_rng_state()
+    first, again = (posterior(x, generator(2)) for _ in range(2))
+    losses = [float(posterior.loss(x, y, size=9, generator=generator(2)).detach()) for _ in range(2)]
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(first, again)
+    assert losses[0] == losses[1]
+    one = generator(2)
+    assert not torch.equal(posterior(x, one), posterior(x, one))
+
+
 def test_is_built_from_a_network_alone(method, case):
     assert method(case[0]).draw(2)(case[1]).shape == (2, 7, 3)
 
@@ -96,6 +110,48 @@ def test_constructors_repeat_by_seed_or_generator(method):
     assert torch.equal(torch.get_rng_state(), before)
     for state in states[1:]:
         assert all(torch.equal(state[name], states[0][name]) for name in states[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda p, x, y: posterity.predict(p.network, x), "A posterior is needed"),
+        (lambda p, x, y: posterity.fit(p.network, (x, y)), "A posterior is needed"),
+        (lambda p, x, y: posterity.save(p.network, "never"), "A posterior is needed"),
+        (lambda p, x, y: posterity.fit(p, (x, y), posterity.Categorical), "likelihood must be an object"),
+        (lambda p, x, y: posterity.predict(p, x, generator=3), "generator must be a torch.Generator"),
+        (lambda p, x, y: posterity.predict(p, x, seed=1.5), "seed must be a whole number"),
+        (lambda p, x, y: posterity.fit(p, (x, y), seed=2**70), "seed must be below"),
+        (lambda p, x, y: posterity.predict(p, x, batch_size=0), "batch_size must be a whole number"),
+        (lambda p, x, y: p.loss(x, y, size=0), "size must be a whole number"),
+        (lambda p, x, y: posterity.fit(p, (x, y, torch.arange(7))), "third part of the data is taken as weights"),
+        (lambda p, x, y: posterity.fit(p, (x, y, -torch.ones(7))), "not negative, and not all zero"),
+        (lambda p, x, y: posterity.fit(p, (x, y, torch.zeros(7))), "not negative, and not all zero"),
+        (lambda p, x, y: posterity.fit(p.half(), (x, y)), "float16 cannot be trained"),
+        (lambda p, x, y: type(p)(p), "is a posterior already"),
+        (lambda p, x, y: type(p)(nn.DataParallel(mlp())), "give network.module"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(posterior, case, call, said):
+    with pytest.raises(posterity.Error, match=said):
+        call(posterior, *case[1:])
+
+
+def test_a_part_that_requires_no_gradient_stays_as_it_is(method):
+    network = mlp(4, 3)
+    network[0].requires_grad_(False)
+    posterior = method(network, seed=0)
+    x, y = torch.randn(40, 4, generator=generator()), torch.arange(40) % 3
+    first = network[0].weight.clone()
+    posterity.fit(posterior, (x, y), epochs=3, lr=0.05, seed=0, progress=False)
+    assert torch.equal(network[0].weight, first)
+    if (weights := getattr(posterior, "weights", None)) is not None:
+        assert "0.weight" not in weights.names
+        assert torch.equal(posterior.network[0].weight, first)
+
+
+def test_no_rows_give_no_outputs(method):
+    assert method(mlp(4, 3)).draw(2)(torch.zeros(0, 4)).shape == (2, 0, 3)
 
 
 def test_a_seed_and_a_generator_are_one_too_many(method, case):

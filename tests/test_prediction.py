@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -26,6 +27,12 @@ def mixture(p: GaussianPrediction) -> torch.distributions.Distribution:
     weights = torch.distributions.Categorical(torch.ones(B, 1, N, dtype=torch.float64))
     parts = torch.distributions.Normal(p.means.movedim(0, -1), p.variances.sqrt().movedim(0, -1))
     return torch.distributions.MixtureSameFamily(weights, parts)
+
+
+def test_answers_of_a_transposed_shape_are_refused():
+    prediction = gaussian(outputs=2)
+    with pytest.raises(posterity.Error, match=r"y has shape \(2, 8\)"):
+        prediction.log_prob(torch.zeros(2, B))
 
 
 def test_a_gaussian_prediction_is_the_mixture_of_its_draws():
@@ -243,6 +250,16 @@ def test_weights_that_are_held_in_turns_give_the_prediction_of_all_at_once(monke
     assert vars(found).keys() == vars(expected).keys()
     for name, value in vars(expected).items():
         torch.testing.assert_close(getattr(found, name), value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"drop_last": True, "batch_size": 3}])
+def test_a_loader_that_gives_rows_in_another_order_warns(options):
+    posterior, x = posterity.MAP(seeded(mlp)), torch.randn(B, 5, generator=generator())
+    with pytest.warns(UserWarning, match="shuffles its rows or drops the last"):
+        posterity.predict(posterior, DataLoader(TensorDataset(x), **options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterity.predict(posterior, DataLoader(TensorDataset(x), batch_size=4, drop_last=True))
 
 
 def test_a_seed_stands_for_a_generator():

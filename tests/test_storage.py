@@ -3,7 +3,9 @@
 import json
 import os
 import pickle
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -53,6 +55,7 @@ def test_a_prior_for_each_node_comes_back(tmp_path):
         posterity.Gaussian(std=0.3),
         posterity.Gaussian(std=[0.1, 0.2, 0.3]),
         posterity.Gaussian(initial=0.4),
+        posterity.Gaussian(initial=[0.1, 0.2, 0.3]),
         posterity.Gaussian(heteroscedastic=True),
     ],
 )
@@ -63,6 +66,16 @@ def test_likelihoods_come_back_with_their_noise(tmp_path, likelihood):
     loaded = posterity.load(tmp_path, seeded(mlp)).likelihood
     assert type(loaded) is type(likelihood)
     assert all(torch.equal(v, loaded.state_dict()[k]) for k, v in likelihood.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["bbb", "mnf", "bbh", "livi"])
+def test_what_numpy_gave_is_saved(tmp_path, name):
+    network = seeded(mlp)
+    prior = np.full(sum(p.numel() for p in network.parameters()), 0.5, dtype=np.float32)
+    options = {"noise_size": np.int64(3)} if name == "livi" else {}
+    posterior = posterity.methods()[name](network, prior_std=prior, **options)
+    posterity.save(posterior, tmp_path)
+    assert posterity.load(tmp_path, seeded(mlp)).config() == posterior.config()
 
 
 def test_the_librarys_networks_need_not_be_given(tmp_path):
@@ -93,6 +106,25 @@ def test_what_a_posterior_adds_is_laid_over_trained_weights(tmp_path):
     torch.testing.assert_close(loaded.draw(2, generator())(x), posterior.eval().draw(2, generator())(x))
     with pytest.raises(posterity.Error, match="weights"):
         posterity.load(tmp_path)
+
+
+def test_what_is_laid_over_other_weights_warns(tmp_path):
+    posterity.save(posterity.IBNN(seeded(mlp)), tmp_path, network=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterity.load(tmp_path, seeded(mlp))
+    with pytest.warns(UserWarning, match="network with other weights"):
+        posterity.load(tmp_path, mlp())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of files are POSIX's")
+def test_files_have_the_mode_of_any_new_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        folder = posterity.save(posterity.IBNN(seeded(mlp)), tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
 
 
 def test_tied_weights_are_written_once_and_stay_tied(tmp_path):

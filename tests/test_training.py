@@ -9,6 +9,8 @@ import textwrap
 import time
 import warnings
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -307,6 +309,49 @@ def test_control_c_saves_and_says_how_to_go_on(tmp_path):
     resumed = make()
     fit(resumed, batch_size=8, checkpoint=tmp_path)
     assert same(whole, resumed)
+
+
+@pytest.mark.parametrize("change", ["inputs", "labels", "order", "validation"])
+def test_a_checkpoint_of_other_data_is_refused(tmp_path, change):
+    x, y = data()
+    options = {"epochs": 2, "seed": 0, "checkpoint": tmp_path, "progress": False}
+    history = posterity.fit(posterity.MAP(seeded(mlp)), (x, y), **options)
+    again = posterity.fit(posterity.MAP(seeded(mlp)), (x.clone(), y.numpy()), **options)
+    assert [r["loss"] for r in again] == [r["loss"] for r in history]
+    if change == "inputs":
+        x = x + nn.functional.one_hot(torch.tensor(3), 5)
+    elif change == "labels":
+        y = y.clone()
+        y[[0, 1]] = y[[1, 0]]
+    elif change == "order":
+        x, y = x.flip(0), y.flip(0)
+    else:
+        options["validation"] = (x[:5], y[:5])
+    with pytest.raises(posterity.Error, match="another data"):
+        posterity.fit(posterity.MAP(seeded(mlp)), (x, y), **options)
+
+
+def test_what_has_no_gradients_around_it_trains_and_one_callback_is_enough():
+    x, y = data()
+    seen = []
+    with torch.no_grad():
+        posterity.fit(
+            posterity.MAP(seeded(mlp)), (x, y), epochs=2, progress=False, callbacks=lambda r, p: seen.append(r["epoch"])
+        )
+    assert seen == [1, 2]
+
+
+def test_frames_are_data_too():
+    x, y = data()
+    losses = []
+    for given in ((x, y), (pd.DataFrame(x.numpy()), pd.Series(y.numpy(), index=range(5, 45)))):
+        losses.append(posterity.fit(posterity.MAP(seeded(mlp)), given, epochs=2, seed=0, progress=False)[-1]["loss"])
+    assert losses[0] == losses[1]
+    backwards = x.numpy()[::-1].astype(">f4")
+    prediction = posterity.predict(posterity.MAP(seeded(mlp)), backwards)
+    torch.testing.assert_close(prediction.probs, posterity.predict(posterity.MAP(seeded(mlp)), x.flip(0)).probs)
+    with pytest.raises(posterity.Error, match="hides some of its values"):
+        posterity.predict(posterity.MAP(seeded(mlp)), np.ma.masked_greater(x.numpy(), 0))
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):

@@ -34,7 +34,7 @@ def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float
     """
     own = list(sites)
     first = next((name for name, reason in select(network, "first").items() if reason is None), None)
-    if inputs.rows(x) is None or first != own[0].name or not all(_able(network, site) for site in own):
+    if not inputs.rows(x) or first != own[0].name or not all(_able(network, site) for site in own):
         return math.inf
     pair, device = rows.first_rows(x, 2), noise.device.type
     try:

@@ -5,6 +5,7 @@ through as it is.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from posterity.errors import Error
+
+SAMPLED = 2**20
+"""Bytes of a tensor, at least, that its fingerprint takes in order."""
 
 
 def call(network: nn.Module, x: Any, weights: Mapping[str, Tensor] | None = None, ties: bool = True) -> Any:
@@ -114,6 +118,16 @@ def tensors(x: Any) -> list[Tensor]:
     return [tensor for member in members for tensor in tensors(member)]
 
 
+def fingerprint(x: Any) -> str:
+    """What tells data apart: shapes and types of its tensors, the sum of all bytes, and a sample of them in order."""
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors(x):
+        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(f"{tuple(tensor.shape)} {tensor.dtype} {int(flat.sum(dtype=torch.int64))}".encode())
+        digest.update(flat[:: len(flat) // SAMPLED | 1].cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
 def between(x: Any, start: int, stop: int) -> Any:
     """Rows start to stop of x."""
     return apply(x, lambda tensor: tensor[start:stop])
@@ -131,7 +145,8 @@ def rows(x: Any) -> int | None:
 
 
 def as_tensors(x: Any, device: torch.device | None = None) -> Any:
-    """x with arrays turned into tensors (float64 arrays into torch's default type), on a device."""
+    """x with arrays and frames turned into tensors (float64 arrays into torch's default type), on a device."""
+    x = x.to_numpy() if hasattr(x, "to_numpy") else x
     if isinstance(x, Mapping):
         return {key: as_tensors(value, device) for key, value in x.items()}
     if isinstance(x, (tuple, list)):
@@ -139,6 +154,16 @@ def as_tensors(x: Any, device: torch.device | None = None) -> Any:
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "fiub":
             raise Error(f"An array of type {x.dtype} cannot be an input: numbers are needed.")
-        x = torch.as_tensor(x if x.flags.writeable else x.copy())
+        if np.ma.is_masked(x):
+            raise Error("A masked array hides some of its values: fill them first.")
+        x = torch.as_tensor(np.require(x, x.dtype.newbyteorder("="), ["C", "W"]))
         x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
     return x.to(device) if isinstance(x, Tensor) and device is not None else x
+
+
+def numbers(value: Any, **options: Any) -> Tensor:
+    """The value as a tensor; what is no number becomes zero, which no check of positive numbers passes."""
+    try:
+        return torch.as_tensor(value, **options)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return torch.zeros(())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posterity import inputs
 from posterity.errors import Error
 
 
@@ -53,10 +54,10 @@ class Categorical(Likelihood):
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """log softmax(outputs)[y], summed over the positions of a datum."""
-        if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
-            raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
         if y.is_floating_point():
             raise Error("Categorical needs class indices (integers) as y; for real numbers use Gaussian().")
+        if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
+            raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
         y, classes = y.long(), outputs.shape[2]
         if _can_look(y):
             outside = y[(y != self.ignore) & ((y < 0) | (y >= classes))]
@@ -64,6 +65,7 @@ class Categorical(Likelihood):
                 raise Error(
                     f"y holds the class {int(outside[0])}, but the network's output has {classes} classes "
                     f"(0 to {classes - 1}); what is not observed carries the label {self.ignore}."
+                    + (" For yes or no from one output use Bernoulli()." if classes == 1 else "")
                 )
         if self.weight is not None and len(self.weight) != classes:
             raise Error(f"weight holds {len(self.weight)} numbers, but the network's output has {classes} classes.")
@@ -121,12 +123,12 @@ class Gaussian(Likelihood):
         self,
         std: float | Tensor | list[float] | None = None,
         heteroscedastic: bool = False,
-        initial: float = 1.0,
+        initial: float | Tensor | list[float] = 1.0,
     ) -> None:
         super().__init__()
         if std is not None and heteroscedastic:
             raise Error("Give either std= (the noise is known) or heteroscedastic=True (the network gives it).")
-        value = torch.as_tensor(initial if std is None else std, dtype=torch.get_default_dtype())
+        value = inputs.numbers(initial if std is None else std, dtype=torch.get_default_dtype())
         if not bool((value > 0).all()) or not bool(value.isfinite().all()):
             raise Error("The noise's standard deviation must be a positive number.")
         self.heteroscedastic = heteroscedastic
@@ -159,7 +161,8 @@ class Gaussian(Likelihood):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
         std = None if self.learned or self.heteroscedastic else self.log_std.exp().tolist()
-        return {"std": std, "heteroscedastic": self.heteroscedastic}
+        each = {"initial": [1.0] * len(self.log_std)} if self.learned and self.log_std.dim() else {}
+        return {"std": std, "heteroscedastic": self.heteroscedastic, **each}
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {

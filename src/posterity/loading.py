@@ -101,7 +101,9 @@ class Batches:
             if item is None:
                 return
             if index >= skip:
-                yield _to_device(self._part(_as_batch(item), index), self.device)
+                batch = _as_batch(item)
+                check_weights(batch.weight, least=-1.0)  # a batch of rows that do not count is none's fault
+                yield _to_device(self._part(batch, index), self.device)
 
     def _from_memory(self, memory: Batch, seed: int, skip: int) -> Iterator[Batch]:
         rows, starts = self.rows, self._starts()
@@ -200,7 +202,20 @@ def _in_memory(data: Any, device: torch.device | None) -> Batch:
     for name, part in (("answers", batch.y), ("weights", batch.weight)):
         if part is not None and inputs.rows(part) != rows:
             raise Error(f"There are {rows} rows of inputs but {inputs.rows(part)} {name}: they must be as many.")
+    check_weights(batch.weight)
     return batch
+
+
+def check_weights(weight: Any, least: float = 0.0) -> None:
+    """Refuse weights that are none, such as numbers of patients in the third place; their sum must be above `least`."""
+    if isinstance(weight, Tensor) and weight.numel():
+        if not weight.is_floating_point():
+            raise Error(
+                f"The third part of the data is taken as weights of the rows, and it holds {weight.dtype}: leave it "
+                "out, or give weights as floating-point numbers."
+            )
+        if not bool((weight >= 0).all() & (weight.sum() > least) & weight.isfinite().all()):
+            raise Error("Weights of rows must be finite, not negative, and not all zero.")
 
 
 def _as_batch(item: Any) -> Batch:

@@ -3,7 +3,7 @@
 import contextlib
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -286,20 +286,3 @@ def has_attention(network: nn.Module) -> bool:
     """Whether torch's own attention drops: a compiler puts its fused kernel, which does not, in its place."""
     kinds = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
     return any(isinstance(layer, kinds) and any(map(rate_of, layer.modules())) for layer in network.modules())
-
-
-@contextlib.contextmanager
-def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
-    """Let what takes no generator follow this one; the global generators are left as they were.
-
-    Without a generator nothing is done. Threads take turns, as they share the global generators.
-    """
-    if generator is None:
-        yield
-        return
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
-    with alone(), torch.random.fork_rng(devices=devices):
-        for own in (torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)):
-            own.manual_seed(seed)
-        yield

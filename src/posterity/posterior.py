@@ -4,6 +4,7 @@ A method answers three questions: what to minimise (`loss`), how far it is from 
 functions (`draw`). All that follows training (prediction, evaluation, plots, export) is written on `draw` alone.
 """
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.state import ONE_AT_A_TIME, unchanged
+from posterity.state import ONE_AT_A_TIME, led, unchanged
 from posterity.wording import did_you_mean
 
 #: Ranges for `Posterior.space`.
@@ -90,6 +92,10 @@ class Posterior(nn.Module):
         super().__init__()
         if not isinstance(network, nn.Module):
             raise Error(f"The network must be a torch.nn.Module; got {type(network).__name__}.")
+        if isinstance(network, Posterior):
+            raise Error("The network is a posterior already: give the network that it was made of.")
+        if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise Error("The network is wrapped for several devices: give network.module; fit shares the work itself.")
         if output is not None and not isinstance(output, (str, int)):
             raise Error(f"output must be the name or the number of what the network returns; got {output!r}.")
         self.network = network
@@ -102,6 +108,15 @@ class Posterior(nn.Module):
     def turn(self) -> int | None:
         """How many functions `predict` holds at a time, where `draw` in turns gives those of one `draw`; else None."""
         return None
+
+    def __call__(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
+        """`forward`; what is random in the network itself follows the generator too."""
+        with self._led(generator, x):
+            return super().__call__(x, generator)  # type: ignore[no-any-return]
+
+    def _led(self, generator: torch.Generator | None, x: Any) -> contextlib.AbstractContextManager[None]:
+        """Dropout and the like of a network in training follow the generator, where there is one."""
+        return contextlib.nullcontext() if generator is None or not self.training else led(generator, x)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow."""
@@ -179,7 +194,10 @@ class Posterior(nn.Module):
             weight: of each datum, `[batch]`.
             generator: of the draws.
         """
-        log_prob, penalty = self.terms(x, y, self.likelihood if likelihood is None else likelihood, generator)
+        if not isinstance(size, Tensor):
+            count(size, "size")
+        with self._led(generator, x):
+            log_prob, penalty = self.terms(x, y, self.likelihood if likelihood is None else likelihood, generator)
         if weight is not None:
             if weight.numel() != log_prob.shape[1]:
                 raise Error(f"weight must hold one number per datum: {log_prob.shape[1]}, not {tuple(weight.shape)}.")
@@ -246,10 +264,7 @@ def positive(value: Any, name: str, zero: bool = False) -> float:
 
 def standard_deviations(value: Any, like: Tensor, size: int, each: str) -> Tensor:
     """`prior_std` of the type and device of `like`: a number, or `[size]` of them, one for each node or weight."""
-    try:
-        stds = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        stds = torch.zeros(())
+    stds = inputs.numbers(value, dtype=like.dtype, device=like.device)
     if stds.shape not in ((), (size,)) or not bool(((stds > 0) & stds.isfinite()).all()):
         raise Error(f"prior_std must be a positive number or {size} of them, one for each {each}.")
     return stds
@@ -273,4 +288,18 @@ def as_generator(seed: int | None, generator: torch.Generator | None) -> torch.G
         raise Error("Give seed= or generator=, not both.")
     if generator is not None and not isinstance(generator, torch.Generator):
         raise Error(f"generator must be a torch.Generator; got {generator!r}. A number goes into seed=.")
-    return generator if seed is None else torch.Generator().manual_seed(count(seed, "seed", least=0))
+    return generator if seed is None else torch.Generator().manual_seed(whole_seed(seed))
+
+
+def whole_seed(seed: int) -> int:
+    """A seed that every generator takes, or an error."""
+    if count(seed, "seed", least=0) >= 2**63:
+        raise Error(f"seed must be below 2**63; got {seed}.")
+    return operator.index(seed)
+
+
+def checked(posterior: Any) -> None:
+    """An error where something else was given for a posterior, such as the network itself."""
+    if not isinstance(posterior, Posterior):
+        hint = ": make one of it first, as in posterity.IBNN(network)" if isinstance(posterior, nn.Module) else ""
+        raise Error(f"A posterior is needed; got {type(posterior).__name__}{hint}.")

@@ -9,20 +9,21 @@ import copy
 import inspect
 import math
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from posterity import inputs, loading
 from posterity.adaptive import Rounds
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Posterior, as_generator, count
+from posterity.posterior import Posterior, as_generator, checked, count
 
 
 class Prediction:
@@ -278,7 +279,7 @@ class GaussianPrediction(Prediction):
 
     def _like_mean(self, y: Tensor) -> Tensor:
         shape = self.means.shape[1:]
-        if y.shape != shape and y.numel() != shape.numel():
+        if [n for n in y.shape if n != 1] != [n for n in shape if n != 1]:
             raise Error(f"y has shape {tuple(y.shape)}, the prediction {tuple(shape)}: they must be the same.")
         return y.reshape(shape).to(self.means)
 
@@ -351,8 +352,8 @@ def predict(
     Args:
         posterior: a trained posterior; nothing of it changes.
         data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). For
-            a posterior that keeps its preprocessing, as those of the command line do, also the path of a table or of
-            images as they are: the prediction is then in the target's own units.
+            a posterior that keeps its preprocessing, as those of the command line do, also a data frame, or the path of
+            a table or of images, as they are: the prediction is then in the target's own units.
         samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN but at
             least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
             it is settled; `prediction.samples` then says how many each took.
@@ -381,8 +382,10 @@ def predict(
         >>> bool((low < high).all())
         True
     """
+    checked(posterior)
     generator = as_generator(seed, generator)
-    if isinstance(data, (str, os.PathLike)):
+    batch_size = None if batch_size is None else count(batch_size, "batch_size")
+    if isinstance(data, (str, os.PathLike)) or _is_frame(data):
         said = predict(
             posterior,
             _read(posterior, data),
@@ -400,6 +403,11 @@ def predict(
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
         return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size)
+    if isinstance(data, DataLoader) and _rearranges(data):
+        warnings.warn(
+            "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
+            stacklevel=3,
+        )
     prediction, drawn = None, 0
     once = compile or isinstance(data, (Dataset, DataLoader))  # which may give other rows another time
     for n in _turns(posterior, posterior.draws if samples is None else samples, once):
@@ -409,13 +417,27 @@ def predict(
     return prediction
 
 
-def _read(posterior: Posterior, path: str | os.PathLike[str]) -> Tensor:
-    """The inputs in a file or folder, prepared as the posterior's own were."""
+def _is_frame(data: Any) -> bool:
+    """Whether it is a data frame of pandas, which need not be there."""
+    return hasattr(data, "columns") and hasattr(data, "iloc")
+
+
+def _rearranges(loader: Any) -> bool:
+    """Whether a loader gives other rows than its data has, or in another order."""
+    cut = loader.drop_last and loader.batch_size and len(loader.sampler) % loader.batch_size
+    return isinstance(loader.sampler, RandomSampler) or bool(cut)
+
+
+def _read(posterior: Posterior, source: Any) -> Tensor:
+    """The inputs in a file, folder or data frame, prepared as the posterior's own were."""
     from posterity import datasets
 
-    if posterior.preprocessing is None:
-        raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
-    return datasets.read_inputs(path, posterior.preprocessing)[0]
+    known, frame = posterior.preprocessing, _is_frame(source)
+    if known is None:
+        what, instead = ("a data frame", "its numbers, .to_numpy()") if frame else ("files", "the inputs as a tensor")
+        raise Error(f"This posterior keeps no preprocessing to read {what} with: give {instead}.")
+    inputs: Tensor = known.inputs(source) if frame else datasets.read_inputs(source, known)[0]
+    return inputs
 
 
 def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:

@@ -44,6 +44,7 @@ class Settings:
     augment: str | None
     seed: int
     size: int
+    data: str | None
     posterior: dict[str, Any]
     likelihood: dict[str, Any]
 
@@ -260,7 +261,8 @@ class Run:
     def restore(self, found: checkpoints.State) -> tuple[History, dict[str, Any] | None]:
         """Go on from a checkpoint: its history, and the best parameters so far."""
         settings = dataclasses.asdict(self.settings)
-        different = [name for name, value in settings.items() if found.settings.get(name) != value]
+        before = {"data": settings["data"]} | found.settings  # older checkpoints do not know their data
+        different = [name for name, value in settings.items() if before.get(name) != value]
         if different:
             raise Error(
                 f"The checkpoint folder holds a run with another {', '.join(different)}: use another folder for this "

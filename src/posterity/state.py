@@ -188,3 +188,30 @@ def _refill(container: Any, before: Any) -> None:
         container.extend(before)
     else:
         container.update(before)
+
+
+@contextlib.contextmanager
+def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
+    """Let what takes no generator follow this one; the global generators are left as they were.
+
+    Without a generator nothing is done. Threads take turns, as they share the global generators.
+    """
+    if generator is None:
+        yield
+        return
+    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
+    with alone(), torch.random.fork_rng(devices=devices):
+        for own in (torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)):
+            own.manual_seed(seed)
+        yield
+
+
+@contextlib.contextmanager
+def led(generator: torch.Generator, x: Any) -> Iterator[None]:
+    """`seeded` by where the generator stands, which is left to those who draw from it; where none does, it moves on."""
+    before = generator.get_state()
+    with seeded(torch.Generator(generator.device).set_state(before), x):
+        yield
+    if torch.equal(generator.get_state(), before):
+        torch.randint(2, (), generator=generator, device=generator.device)

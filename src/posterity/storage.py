@@ -10,6 +10,7 @@ import json
 import operator
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posterity import networks
+from posterity import inputs, networks
 from posterity.errors import Error
 from posterity.likelihoods import LIKELIHOODS, Likelihood
 from posterity.methods import TABLE
-from posterity.posterior import Posterior
+from posterity.posterior import Posterior, checked
 
 FORMAT = 1
 _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
@@ -49,6 +50,7 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
         >>> sorted(path.name for path in folder.iterdir())
         ['config.json', 'network.safetensors', 'posterior.safetensors']
     """
+    checked(posterior)
     folder = Path(folder)
     preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
     config = {
@@ -57,6 +59,8 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "holds_network": network,
     }
+    if not network:
+        config["laid_over"] = _beneath(posterior)
     text = as_json(config)
     state = posterior.state_dict()
     with replacing(folder) as made:
@@ -134,11 +138,24 @@ def load(folder: str | Path, network: nn.Module | None = None) -> Posterior:
         if not given:
             network.to(next((v.dtype for v in weights.values() if v.is_floating_point()), torch.float32))
     posterior = attach(config, network, own, weights)
+    if config.get("laid_over") not in (None, _beneath(posterior)):
+        warnings.warn(
+            f"{folder} was trained on a network with other weights (or weights of another type) than those it is now "
+            "laid over: what it says is of no use unless they are those it was trained with.",
+            stacklevel=2,
+        )
     if config["preprocessing"] is not None:
         from posterity.datasets import Preprocessing
 
         posterior.preprocessing = Preprocessing.from_dict(config["preprocessing"])
     return posterior
+
+
+def _beneath(posterior: Posterior) -> str:
+    """What tells the network's weights apart, but for those that the posterior draws anew."""
+    drawn = getattr(getattr(posterior, "weights", None), "shapes", ())
+    state = posterior.network.state_dict()
+    return inputs.fingerprint([state[name] for name in sorted(state) if name not in drawn])
 
 
 def description(posterior: Posterior) -> dict[str, Any]:
@@ -195,7 +212,10 @@ def write(path: Path, state: Mapping[str, Tensor]) -> None:
             continue
         seen[key] = name
         once[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    path.touch()
+    mode = path.stat().st_mode  # that of any new file, where safetensors would let nobody else read it
     save_file(once, path)
+    path.chmod(mode)
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -206,7 +226,10 @@ def read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise Error(f"{path} is missing: the folder is no complete model.")
     try:
-        return load_file(path)
+        with path.open("rb"):  # safetensors takes a file that may not be read for one that is missing
+            return load_file(path)
+    except PermissionError as error:
+        raise Error(f"{path} may not be read by you: {error.strerror}.") from error
     except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise Error(f"{path} is damaged: {error}") from error
 

@@ -19,7 +19,7 @@ from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
-from posterity.posterior import Posterior, count, positive
+from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
 from posterity.running import LOOK_EVERY, Run, Settings, arrange, generators
@@ -54,7 +54,7 @@ def fit(
     validation: Any = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: float = 30.0,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> History:
     """Train a posterior. What comes back is a list with one record for each epoch: loss, its parts, rates, seconds.
@@ -71,7 +71,7 @@ def fit(
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
         lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
         lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
-            (10 for IBNN).
+            (10 for IBNN and LIVI, else 1). A learned noise has ten times `lr`.
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), or "sgd" (Nesterov momentum 0.9).
         schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
@@ -93,7 +93,7 @@ def fit(
             negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than 500 rows 50 or a fifth.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there.
         checkpoint_every: seconds between two saves.
-        callbacks: each is called after every epoch with the epoch's record and the posterior.
+        callbacks: one or several; each is called after every epoch with the epoch's record and the posterior.
         progress: a progress bar; by default where standard error is a terminal.
 
     Example:
@@ -108,6 +108,11 @@ def fit(
         torch.Size([60, 3])
     """
     where = _device(device)
+    checked(posterior)
+    if any(p.dtype == torch.float16 for p in posterior.parameters()):
+        raise Error('A network in float16 cannot be trained: give network.float(), and precision="fp16" to fit.')
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise Error(f"likelihood must be an object such as posterity.Categorical(); got {likelihood!r}.")
     posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
@@ -140,13 +145,15 @@ def fit(
         augment=None if augment is None else _name(augment),
         seed=seed,
         size=batches.size,
+        data=None if checkpoint is None or batches.memory is None else inputs.fingerprint([batches.memory, validation]),
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
     )
     rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
     saver = checkpoints.Saver(checkpoint, checkpoint_every)
     history, best = History(), None
-    with contextlib.ExitStack() as stack:
+    called = [callbacks] if callable(callbacks) else callbacks or ()
+    with contextlib.ExitStack() as stack, torch.enable_grad():
         accelerator = stack.enter_context(accelerate(where, precision))
         run = Run(
             posterior,
@@ -196,7 +203,7 @@ def fit(
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
             save(end=epoch + 1 == epochs)
-            for callback in callbacks if run.processes.main else ():
+            for callback in called if run.processes.main else ():
                 callback(record, posterior)
         run.processes.end()
     if best is not None:
@@ -272,7 +279,7 @@ def _look(likelihood: Likelihood, data: Any) -> None:
 
 
 def _seed(seed: int | None) -> int:
-    return int(torch.randint(2**62, ())) if seed is None else count(seed, "seed", least=0)
+    return int(torch.randint(2**62, ())) if seed is None else whole_seed(seed)
 
 
 def _name(spec: Any) -> str:

@@ -15,7 +15,7 @@ from posterity.posterior import Description, Entry, Posterior, count
 from posterity.rows import encoders
 from posterity.state import clean, duplicate, forget
 
-LEFT = "left out by layers=: a point"
+LEFT, FROZEN = "left out by layers=: a point", "requires no gradient: stays as it is"
 
 
 class Weights:
@@ -87,8 +87,8 @@ class WeightPosterior(Posterior):
     the rest is here.
 
     The given network is a template: a copy is kept, in which the drawn parameters are frozen and replaced in every
-    call; the others, where `layers` leaves some out, are trained as points. Its buffers (batch statistics) are the
-    copy's own.
+    call; the others, where `layers` leaves some out, are trained as points. Without `layers`, parameters that require
+    no gradient stay as they are, unless none requires one. Its buffers (batch statistics) are the copy's own.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class WeightPosterior(Posterior):
         super().__init__(network, samples=samples, output=output)
         self.network = duplicate(network)
         forget(self.network)
-        self.weights = Weights(self.network, layers)
+        some = any(p.requires_grad for p in self.network.parameters())
+        self.weights = Weights(self.network, layers, frozen=layers is not None or not some)
         for name, p in self.network.named_parameters():
             p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
         for module in encoders(self.network):
@@ -135,7 +136,14 @@ class WeightPosterior(Posterior):
         drawn = [Entry(n, str(tuple(s)), True, "drawn with all other weights") for n, s in self.weights.shapes.items()]
         whole = [
             Entry(
-                name, str(tuple(p.shape)), False, LEFT if p.is_floating_point() else f"holds numbers of type {p.dtype}"
+                name,
+                str(tuple(p.shape)),
+                False,
+                f"holds numbers of type {p.dtype}"
+                if not p.is_floating_point()
+                else LEFT
+                if p.requires_grad
+                else FROZEN,
             )
             for name, p in self.network.named_parameters()
             if name not in self.weights.shapes

@@ -56,6 +56,8 @@ def test_ensembles_by_size_begin_with_the_mean_member_and_end_with_all():
     ]
     assert found[0] == pytest.approx(sum(alone) / 3, abs=1e-5)
     assert min(alone) < max(alone)
+    double = evaluation.by_size(posterior.double().draw(3), posterior.likelihood, x, y)
+    assert double == pytest.approx(found, abs=1e-5)
 
 
 def test_noise_begins_with_the_scores_themselves_and_ends_where_inputs_say_nothing():

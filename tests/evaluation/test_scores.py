@@ -1,11 +1,13 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import integrate, stats
 from torchmetrics.classification import MulticlassCalibrationError
 
+import posterity
 from posterity import evaluation
 from posterity.errors import Error
 from posterity.evaluation import scores
@@ -51,6 +53,21 @@ def test_ece_agrees_with_torchmetrics(sharpness):
     log_probs, y = categorical(500, 7, sharpness=sharpness)
     reference = MulticlassCalibrationError(num_classes=7, n_bins=15, norm="l1")
     assert evaluation.ece(log_probs.exp(), y) == pytest.approx(float(reference(log_probs.exp(), y)), abs=1e-6)
+
+
+def test_ece_puts_what_is_on_an_edge_but_for_its_rounding_into_the_lower_bin():
+    probs, y = torch.tensor([[0.8, 0.2], [0.75, 0.25]] * 2), torch.tensor([0, 1, 0, 1])
+    assert evaluation.ece(probs, y) == pytest.approx(0.275)  # 0.8 = 12 / 15 is in the bin of 0.75
+    assert evaluation.ece(probs.double().round(decimals=6), y) == pytest.approx(0.275)
+
+
+def test_targets_may_be_a_series_with_any_index_and_must_be_numbers():
+    probs = torch.tensor([[0.9, 0.1]] * 4)
+    prediction, y = posterity.Prediction.from_probs(probs), pd.Series([0, 0, 0, 1], index=range(10, 14))
+    assert evaluation.score(prediction, y)["error"] == 0.25
+    numbers = GaussianPrediction(torch.zeros(1, 2, 1), torch.ones(1, 2, 1))
+    with pytest.raises(posterity.Error, match="1 of the targets are not numbers"):
+        evaluation.score(numbers, torch.tensor([[0.0], [float("nan")]]))
 
 
 def test_ece_counts_a_confidence_of_one_and_just_below():

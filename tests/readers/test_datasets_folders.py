@@ -4,6 +4,7 @@ import torch
 from PIL import Image
 
 from posterity import datasets
+from posterity.datasets import folders
 from posterity.errors import Error
 
 
@@ -48,11 +49,46 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
 
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
     root = folder(tmp_path / "pets", mode="L", size=(4, 4))
-    Image.fromarray(np.full((4, 4), 100 * 256, np.uint16)).save(root / "cat" / "deep.png")
+    Image.fromarray(np.full((4, 4), 100 * 257, np.uint16)).save(root / "cat" / "deep.png")
     data = datasets.load(root)
     x, _ = datasets.read_inputs(root / "cat" / "deep.png", data.preprocessing)
     p = data.preprocessing
     assert ((x * p.std[0] + p.mean[0]) * 255).mean().item() == pytest.approx(100, abs=0.01)
+
+
+def test_all_of_sixteen_bits_are_kept(tmp_path):
+    root = tmp_path / "scans"
+    ramp = np.arange(4096, dtype=np.uint16).reshape(64, 64)  # 12 bits, as those of computed tomography
+    for name in ("sick", "well"):
+        (root / name).mkdir(parents=True)
+        for i in range(5):
+            Image.fromarray(ramp).save(root / name / f"{i}.png")
+    data = datasets.load(root)
+    assert len(data.train[0][0].unique()) == 4096
+    p = data.preprocessing
+    levels = (data.test[0][0, 0].double() * p.std[0] + p.mean[0]) * 65_535
+    assert torch.allclose(levels, torch.from_numpy(ramp.astype(float)), atol=0.01)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_only_images_of_sixteen_bits_take_the_memory(tmp_path, channels):
+    save(tmp_path / "shallow.png", 100, mode="L")
+    deep = np.full((6, 4), 12_345, np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    shallow = folders.read_image(tmp_path / "shallow.png", (3, 2), channels)
+    assert (shallow.dtype, shallow.shape, set(shallow.flat)) == (np.uint8, (channels, 3, 2), {100})
+    read = folders.read_image(tmp_path / "deep.png", (3, 2), channels)
+    assert (read.dtype, read.shape) == (np.float32, (channels, 3, 2))
+    assert read == pytest.approx(12_345 / 257)
+
+
+def test_images_of_sixteen_bits_are_turned_as_others(tmp_path):
+    ramp = np.arange(24, dtype=np.uint16).reshape(6, 4)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    Image.fromarray(ramp).save(tmp_path / "turned.png", exif=exif)
+    read = folders.read_image(tmp_path / "turned.png", (4, 6), 1)
+    assert read[0] == pytest.approx(np.rot90(ramp, -1) / 257)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "1", "LA"])

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import warnings
@@ -7,7 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+import posterity
 from posterity import datasets
+from posterity.datasets import columns, readers
 from posterity.datasets.preprocessing import Preprocessing
 from posterity.errors import Error
 
@@ -503,3 +506,165 @@ def test_a_value_that_is_no_number_is_told_of(tmp_path):
     (tmp_path / "new.csv").write_text("a,b\n1,2\nabc,3\n,4\n")
     with pytest.warns(UserWarning, match="a: 1 of 3 values are no number, such as 'abc'; they are read as missing"):
         datasets.read_inputs(tmp_path / "new.csv", data.preprocessing)
+
+
+@pytest.mark.parametrize("town", ["york", None])
+def test_values_missing_where_none_were_in_training_are_told_of(tmp_path, town):
+    town = ([town, "bath"] * 25)[:N]
+    a = np.arange(N, dtype=float)
+    known = datasets.load(regression(tmp_path, a=a, town=town, c=np.where(a < 40, a, np.nan)), target="y").preprocessing
+    median = f"{known.columns[0].median:g}"
+    (tmp_path / "new.csv").write_text("a,b,town,c\n,2,bath,1\n3,4,,\n,6,bath,3\n")
+    with pytest.warns(UserWarning, match="have no value") as notes:
+        x, _ = datasets.read_inputs(tmp_path / "new.csv", known)
+    texts = [str(note.message) for note in notes]
+    assert "Column 'a': 2 of 3 rows have no value" in texts[0]
+    assert f"the training median, {median}, and the answer does not know of it" in texts[0]
+    if None in town:
+        assert len(texts) == 1
+    else:
+        assert "Column 'town': 1 of 3 rows have no value" in texts[1]
+        assert len(texts) == 2
+    with pytest.warns(UserWarning, match="Column 'a': 2 of 3 rows"):
+        assert torch.equal(known.inputs(pd.read_csv(tmp_path / "new.csv")), x)
+
+
+def test_no_note_where_nothing_is_missing_or_training_knew_it(tmp_path):
+    path = regression(tmp_path, c=np.where(np.arange(N) % 3, np.arange(N), np.nan))
+    known = datasets.load(path, target="y").preprocessing
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        datasets.read_inputs(path, known)
+        known.inputs({"a": np.ones(2), "b": np.ones(2), "c": np.full(2, np.nan)})
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (["", '"51,3"'], "'a' has no value .* such as '51,3', which is no number"),
+        (["01.02.2020", "03.02.2020"], "'a' has no value .* such as '01.02.2020', which is no number"),
+    ],
+)
+def test_a_column_without_any_readable_value_is_an_error(tmp_path, values, found):
+    known = datasets.load(regression(tmp_path), target="y").preprocessing
+    (tmp_path / "new.csv").write_text("a,b\n" + "".join(f"{value},1\n" for value in values))
+    with pytest.raises(Error, match=found):
+        datasets.read_inputs(tmp_path / "new.csv", known)
+
+
+def test_a_column_that_is_empty_throughout_is_told_of(tmp_path):
+    known = datasets.load(regression(tmp_path, town=["york", "bath"] * 25), target="y").preprocessing
+    (tmp_path / "new.csv").write_text("a,b,town\n1,2,\n3,4,\n")
+    with pytest.warns(UserWarning, match="Column 'town': 2 of 2 rows have no value"):
+        datasets.read_inputs(tmp_path / "new.csv", known)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_decimal_commas_are_numbers(tmp_path, separator):
+    table = frame(c=np.arange(N) / 2, y=np.random.default_rng(1).normal(100, 10, N)).round(3)
+    table.loc[::5, "b"] = np.nan
+    expected = datasets.load(csv(tmp_path, table, "points.csv", sep=separator), target="y")
+    text = (tmp_path / "points.csv").read_text().replace(".0" + separator, separator).replace(".", ",")
+    assert f"{separator}12{separator}" in text
+    (tmp_path / "commas.csv").write_text(text)
+    data = datasets.load(tmp_path / "commas.csv", target="y")
+    assert data.task == "regression"
+    assert data.preprocessing.to_dict() == expected.preprocessing.to_dict()
+    assert torch.equal(data.train[0], expected.train[0])
+    x, y = datasets.read_inputs(tmp_path / "commas.csv", data.preprocessing)
+    right = datasets.read_inputs(tmp_path / "points.csv", data.preprocessing)
+    assert torch.equal(x, right[0])
+    assert torch.equal(y, right[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        ("a.csv", "a;b\n0,5;x\n,5;y\n-1,5e3;z\n 2,5 ;w\n12;v\n", ["0.5", ".5", "-1.5e3", "2.5 ", "12"]),
+        ("a.csv", "a;b\n1,234;x\n", ["1.234"]),
+        ("a.tsv", "a\tb\n1,234\tx\n999\ty\n", ["1,234", "999"]),  # thousands, it may be
+        ("a.tsv", "a\tb\n1,234\tx\n0,5\ty\n", ["1.234", "0.5"]),
+        ("a.csv", "a;b\n0,5;x\n1.234;y\n", ["0,5", "1.234"]),  # the point may stand for thousands
+        ("a.csv", "a;b\n1,2,3;x\none, two;y\n", ["1,2,3", "one, two"]),
+        ("a.csv", 'a,b\n"0,5",x\n', ["0,5"]),
+    ],
+)
+def test_only_decimal_commas_become_points(tmp_path, name, content, read):
+    (tmp_path / name).write_text(content)
+    assert readers.read_table(tmp_path / name)["a"].tolist() == read
+
+
+def test_models_of_texts_with_commas_still_know_them(tmp_path):
+    column = columns.Column("size", "category", categories=("0,5", "1,0", "1,5"))
+    assert column.encode(np.array(["1,5", "1.5", "1.0"], dtype=object)).argmax(1).tolist() == [2, 2, 1]
+    known = dataclasses.replace(datasets.load("digits").preprocessing, classes=["0,5", "1,5"])
+    assert known.targets(np.array(["1.5", "0,5"], dtype=object)).tolist() == [1, 0]
+
+
+MIXED = ["<0.5"] * 10
+
+
+@pytest.mark.parametrize(
+    ("values", "note", "names"),
+    [
+        ([str(i) for i in range(40)], "is left out: .* of 40 values are numbers, others are not, such as '<0.5'", 2),
+        ([str(i % 3) for i in range(40)], "read as categories: .* of 40 values are numbers, .* such as '<0.5'", 3),
+    ],
+)
+def test_numbers_with_some_others_are_told_of(tmp_path, values, note, names):
+    with pytest.warns(UserWarning, match=note) as notes:
+        data = datasets.load(regression(tmp_path, c=values + MIXED), target="y")
+    assert len(names_of(data)) == names
+    assert not any("names or ids" in str(note.message) for note in notes)
+
+
+def test_a_target_of_numbers_with_some_others_is_told_of(tmp_path):
+    table = frame(y=[str(i % 3) for i in range(40)] + MIXED)
+    with pytest.warns(UserWarning, match="target 'y' is read as classes: 40 of 50 values are numbers.*'<0.5'"):
+        datasets.load(csv(tmp_path, table), target="y")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        datasets.load(csv(tmp_path, table), target="y", task="classification")
+
+
+def model_of(data, outputs=1):
+    posterior = posterity.MAP(torch.nn.Linear(data.train[0].shape[1], outputs))
+    posterior.likelihood = posterity.Gaussian(std=0.1) if outputs == 1 else posterity.Categorical()
+    posterior.preprocessing = data.preprocessing
+    return posterior
+
+
+def test_a_data_frame_is_predicted_as_its_file_is(tmp_path):
+    path = regression(tmp_path, town=["york", "bath"] * 25)
+    table = pd.read_csv(path)
+    posterior = model_of(datasets.load(path, target="y"))
+    right, said = (posterity.predict(posterior, source, seed=0) for source in (path, table.set_index(table.a)))
+    assert torch.allclose(said.mean, right.mean)
+    assert torch.allclose(said.std, right.std)
+    assert said.std.mean() == pytest.approx(0.1 * posterior.preprocessing.target_std)
+    with pytest.raises(Error, match="not there: b"):
+        posterity.predict(posterior, table.drop(columns="b"))
+
+
+def test_a_data_frame_of_classes_is_predicted(tmp_path):
+    path = csv(tmp_path, frame(y=["no", "yes"] * 25))
+    posterior = model_of(datasets.load(path, target="y"), 2)
+    said = posterity.predict(posterior, pd.read_csv(path))
+    assert torch.allclose(said.probs, posterity.predict(posterior, path).probs)
+
+
+def test_a_data_frame_needs_a_preprocessing(tmp_path):
+    posterior = model_of(datasets.load(regression(tmp_path), target="y"))
+    posterior.preprocessing = None
+    with pytest.raises(Error, match=r"no preprocessing to read a data frame with: give its numbers, \.to_numpy\(\)"):
+        posterity.predict(posterior, frame())
+    assert len(posterity.predict(posterior, frame().to_numpy())) == N
+
+
+def test_an_estimator_tells_of_missing_values_as_well():
+    table = frame()
+    model = posterity.PosteriorRegressor("map", epochs=1, random_state=0).fit(table, table.a)
+    with pytest.warns(UserWarning, match="Column 'b': 1 of 50 rows have no value"):
+        model.predict(table.assign(b=table.b.where(table.index != 3)))
+    with pytest.warns(UserWarning, match="Column 'b': 50 of 50 rows have no value"):
+        model.predict(table.assign(b=np.nan))

@@ -7,7 +7,7 @@ missing). What it becomes is learned from the training rows alone.
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from posterity.wording import number
 MOST_CATEGORIES = 50
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
 LARGEST = 1e100  # squares of larger numbers overflow, so they count as infinite
+_DECIMAL = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 _CLIP = 1e6  # standard deviations, so that float32 stays finite
 
 
@@ -101,6 +102,33 @@ def label(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
+def with_point(text: str) -> str:
+    """Write a number with a point in place of its decimal comma; other texts stay as they are."""
+    return text.replace(",", ".") if _DECIMAL.fullmatch(text.strip()) else text
+
+
+def places(names: Iterable[str | None]) -> dict[str | None, int]:
+    """Return the place of each name in a list; a number with a decimal comma is also known by its point."""
+    place = {name: i for i, name in enumerate(names)}
+    return {label(with_point(name)): i for name, i in place.items() if name is not None} | place
+
+
+def mostly_numbers(values: np.ndarray) -> str | None:
+    """Say how many values are numbers, and what another is, where most are but not all; else None."""
+    if not is_text(values):
+        return None
+    present = values[~missing(values)]
+    others = np.isnan(numbers(present))
+    read = len(present) - int(others.sum())
+    if not len(present) / 2 < read < len(present):
+        return None
+    return f"{read} of {len(present)} values are numbers, others are not, such as {_brief(present[others][0])}"
+
+
+def _brief(value: Any) -> str:
+    return repr(str(value)[:40])
+
+
 @dataclass(frozen=True)
 class Column:
     """A column that a network sees: ``kind`` is "number", "date" (in days) or "category".
@@ -118,26 +146,36 @@ class Column:
     categories: tuple[str | None, ...] = ()
 
     @property
+    def knows_missing(self) -> bool:
+        """Whether values were missing in training."""
+        return None in self.categories if self.kind == "category" else self.indicator
+
+    @property
     def width(self) -> int:
         """The number of columns it becomes."""
         return len(self.categories) if self.kind == "category" else 1 + self.indicator
 
     def encode(self, values: np.ndarray) -> np.ndarray:
-        """Turn raw values [n] into float32 [n, width]; a category that was never seen is all zeros."""
+        """Turn raw values [n] into float32 [n, width]; a category that was never seen is all zeros.
+
+        Missing values where training had none are told of, and an ``Error`` where no value can be read.
+        """
         result = np.zeros((len(values), self.width), dtype=np.float32)
         if self.kind == "category":
-            place = {category: i for i, category in enumerate(self.categories)}
+            self._check_missing(values, missing(values))
+            place = places(self.categories)
             for row, text in enumerate(labels(values)):
                 if text in place:
                     result[row, place[text]] = 1
             return result
         value = _finite(self.name, _PARSERS[self.kind](values))
         gone = np.isnan(value)
+        self._check_missing(values, gone)
         strange = gone & ~missing(values)
         if strange.any():
             warnings.warn(
                 f"{self.name}: {int(strange.sum())} of {len(values)} values are no {self.kind}, such as "
-                f"{str(values[strange][0])[:40]!r}; they are read as missing.",
+                f"{_brief(values[strange][0])}; they are read as missing.",
                 stacklevel=2,
             )
         value[gone] = self.median
@@ -146,6 +184,22 @@ class Column:
         if self.indicator:
             result[:, 1] = gone
         return result
+
+    def _check_missing(self, values: np.ndarray, gone: np.ndarray) -> None:
+        if self.knows_missing or not gone.any():
+            return
+        found = values[~missing(values)]
+        if gone.all() and len(found):
+            raise Error(
+                f"The column {self.name!r} has no value that can be read, only such as {_brief(found[0])}, which is no "
+                f"{self.kind}. In training no value of it was missing, so the model cannot do without it."
+            )
+        instead = f"the training median, {self._text(self.median)}," if self.kind != "category" else "no category"
+        warnings.warn(
+            f"Column {self.name!r}: {int(gone.sum())} of {len(values)} rows have no value, which never was so in "
+            f"training. They get {instead} and the answer does not know of it: its uncertainty may be too small.",
+            stacklevel=3,
+        )
 
     def decode(self, encoded: np.ndarray) -> list[str]:
         """Write encoded values [n, width] as text, as a reader of the table knows them."""
@@ -187,7 +241,7 @@ def fit(name: str, values: np.ndarray) -> Column | None:
     """Learn a column from the training rows; None, with a warning where it matters, if it is of no use."""
     kind = _kind(values)
     if kind == "category":
-        return _fit_category(name, labels(values))
+        return _fit_category(name, labels(values), mostly_numbers(values))
     raw = _PARSERS[kind](values)
     if (unread := int(np.isnan(raw).sum() - missing(values).sum())) > 0:
         warnings.warn(f"Column {name!r}: {unread} values that are no {kind} count as missing.")
@@ -202,13 +256,16 @@ def fit(name: str, values: np.ndarray) -> Column | None:
     return Column(name, kind, float(present.mean()), std, median, bool(gone.any()))
 
 
-def _fit_category(name: str, texts: list[str | None]) -> Column | None:
+def _fit_category(name: str, texts: list[str | None], mixed: str | None) -> Column | None:
     counts = Counter(texts)
     if len(counts) < 2:
         return None
     if len(counts) > MOST_CATEGORIES or len(counts) > max(10, len(texts) / 2):
-        warnings.warn(f"Column {name!r} is left out: its {len(counts)} different texts look like names or ids.")
+        why = f"{mixed}. Mend or empty those" if mixed else f"its {len(counts)} different texts look like names or ids"
+        warnings.warn(f"Column {name!r} is left out: {why}.")
         return None
+    if mixed:
+        warnings.warn(f"Column {name!r} is read as categories: {mixed}. Mend or empty those for it to be a number.")
     return Column(name, "category", categories=tuple(sorted(counts, key=lambda text: (text is None, text or ""))))
 
 

@@ -19,6 +19,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 _LARGEST_SIDE = 64
 _SMALLEST_SIDE = 4
 _MOST_PIXELS = 100_000_000
+_DEEP = 65_535 / 255  # the grey levels of 16 bits to each of 8
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B")
 
 
@@ -78,7 +79,10 @@ def read(path: Path, preprocessing: Preprocessing) -> tuple[Tensor, np.ndarray |
 
 
 def read_image(path: Path, size: tuple[int, int], channels: int) -> np.ndarray:
-    """Read one image as uint8 [channels, height, width], resized to ``size`` (height, width)."""
+    """Read one image [channels, height, width] of values from 0 to 255, resized to ``size`` (height, width).
+
+    It is uint8, or float32 where the file has grey levels of 16 bits, all of which are kept.
+    """
     image = require("PIL.Image")
     turned = require("PIL.ImageOps").exif_transpose
 
@@ -86,11 +90,15 @@ def read_image(path: Path, size: tuple[int, int], channels: int) -> np.ndarray:
         with image.open(file, formats=FORMATS) as picture:
             check_pixels(path, picture)
             picture.load()
-            if picture.mode.startswith("I"):  # 16 bits, which PIL would clip
-                picture = image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
             turned(picture, in_place=True)
-            picture = picture.convert("L" if channels == 1 else "RGB")
+            deep = picture.mode.startswith("I")  # 16 bits, which PIL would clip
+            if deep:
+                picture = image.fromarray(np.asarray(picture).astype(np.float32) / _DEEP)
+            else:
+                picture = picture.convert("L" if channels == 1 else "RGB")
             picture = picture.resize((size[1], size[0]), image.Resampling.BILINEAR)
+            if deep:
+                return np.repeat(np.asarray(picture, dtype=np.float32)[None], channels, axis=0)
             return np.asarray(picture, dtype=np.uint8).reshape(*size, channels).transpose(2, 0, 1)
 
     return guard(path, read)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from posterity.datasets import checks
-from posterity.datasets.columns import Column, labels, missing, numbers
+from posterity.datasets.columns import Column, labels, missing, numbers, places
 from posterity.errors import Error
 
 MOST_COLUMNS = 10_000
@@ -63,7 +63,7 @@ class Preprocessing(ABC):
 
     def _class_numbers(self, values: np.ndarray) -> Tensor:
         assert self.classes is not None
-        place = {name: i for i, name in enumerate(self.classes)}
+        place = places(self.classes)
         if values.dtype.kind in "iu" and not any(name.lstrip("-").isdigit() for name in self.classes):
             place = {str(i): i for i in range(len(self.classes))}
         names = labels(values)

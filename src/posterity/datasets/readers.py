@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -10,13 +11,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from posterity.datasets.columns import numbers
+from posterity.datasets.columns import numbers, with_point
 from posterity.datasets.preprocessing import MOST_COLUMNS
 from posterity.errors import Error, require
 
 TEXT = (".csv", ".tsv", ".txt", ".data")
 PARQUET = (".parquet", ".pq")
 _SEPARATORS = ",;\t|"
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
 _SMALL = 128_000_000  # unpacked bytes that any file may hold
 _TIMES = {"npz": 200, "parquet": 1_000}  # the size of its file that a larger one may unpack to
@@ -146,7 +148,21 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
             cells = _cells(Path(name), len(header), frames)
     if len(header) > 1 and all(_is_number(field) for field in header):
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
-    return header, list(cells)
+    return header, list(cells) if separator == "," else [_with_points(values, separator) for values in cells]
+
+
+def _with_points(values: np.ndarray, separator: str) -> np.ndarray:
+    """Texts [n] with points for decimal commas, unless some have points, which then may stand for thousands.
+
+    So may the comma in 1,234, but not between semicolons, which only those write who need the comma for decimals.
+    """
+    changed = {text: with_point(text) for text in {text for text in values if text is not None and "," in text}}
+    commas = {text for text, fresh in changed.items() if fresh != text}
+    if not commas or (separator != ";" and all(_THOUSANDS.fullmatch(text.strip()) for text in commas)):
+        return values
+    if any(text is not None and "." in text and _is_number(text) for text in values):
+        return values
+    return np.array([changed.get(text, text) for text in values], dtype=object)
 
 
 def _start(text: IO[str]) -> Iterator[str]:

@@ -114,6 +114,9 @@ def _check_target(y: np.ndarray, target: str, task: str | None) -> tuple[np.ndar
     value = column.numbers(y)
     if np.isinf(value).any():
         raise Error(f"The target {target!r} holds infinite values: mend or leave out those rows.")
+    mixed = column.mostly_numbers(y)
+    if task is None and mixed:
+        warnings.warn(f"The target {target!r} is read as classes: {mixed}. Mend those or leave out their rows.")
     task = task or _guess(y, value)
     if task == "regression" and np.isnan(value).any():
         raise Error(f"The target {target!r} holds {y[np.isnan(value)][0]!r}: regression needs numbers.")

@@ -86,7 +86,9 @@ def export(
     if example is None:
         answers.encode = raw.rows(posterior.preprocessing, dtype)
         x, source = answers.encode.example()
-        known = posterior.preprocessing.inputs(source).to(dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a row in which values are missing on purpose
+            known = posterior.preprocessing.inputs(source).to(dtype)
     else:
         x = known = _checked(example, dtype)
     expected = answers.predict(known)

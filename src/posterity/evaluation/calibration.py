@@ -119,7 +119,8 @@ def _check(probs: Tensor, y: Tensor, bins: int) -> None:
 
 
 def _bin(confidence: Tensor, bins: int) -> Tensor:
-    return (torch.ceil(confidence * bins).long() - 1).clamp(0, bins - 1)
+    """Of the bins (b/bins, (b + 1)/bins]; in float32, where what is 0.8 but for its rounding is on the edge 12/15."""
+    return (torch.ceil(confidence.float() * bins).long() - 1).clamp(0, bins - 1)
 
 
 def _reliability(confidence: Tensor, right: Tensor, index: Tensor, bins: int) -> Reliability:

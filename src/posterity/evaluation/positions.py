@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -106,7 +107,10 @@ def observed(prediction: Any, y: Tensor) -> Observed:
 
 def targets(prediction: Any, y: Any) -> Tensor:
     """The true answers as a tensor with as many rows as the prediction, on the device of the prediction."""
-    y = torch.as_tensor(y, device=prediction.aleatoric.device)
+    y = y if isinstance(y, Tensor) else torch.as_tensor(np.asarray(y))
+    y = y.to(prediction.aleatoric.device)
+    if y.is_floating_point() and bool(y.isnan().any()):
+        raise Error(f"{int(y.isnan().sum())} of the targets are not numbers (NaN): leave those rows out.")
     if len(y) != len(prediction):
         raise Error(f"There are {len(prediction)} predictions but {len(y)} targets.")
     if not len(y):

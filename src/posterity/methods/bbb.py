@@ -22,7 +22,7 @@ from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
-from posterity.posterior import RATE, Description, as_generator, count, flag, inverse_softplus, one_of, randn
+from posterity.posterior import RATE, Description, as_generator, count, flag, inverse_softplus, one_of, positive, randn
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -95,13 +95,14 @@ class BayesByBackprop(WeightPosterior):
         super().__init__(network, samples=samples, layers=layers, output=output)
         as_generator(seed, generator)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
-        self.share, self.narrow, self.init_std = float(share), float(narrow), float(init_std)
+        self.share, self.narrow = positive(share, "share", zero=True), positive(narrow, "narrow")
+        self.init_std = positive(init_std, "init_std")
         self.centred = flag(centred, "centred")
-        if not (0 <= self.share <= 1 and self.narrow > 0 and self.init_std > 0):
-            raise Error("share must lie between 0 and 1; narrow and init_std must be positive.")
+        if self.share > 1:
+            raise Error(f"share must lie between 0 and 1; got {share!r}.")
         parameters = dict(self.network.named_parameters())
         means = self.weights.join(parameters)
-        scales = torch.as_tensor(self._scales(parameters) if prior_std is None else prior_std)
+        scales = inputs.numbers(self._scales(parameters) if prior_std is None else prior_std)
         sizes = torch.tensor(self.weights.sizes, device=means.device)
         if scales.shape not in ((), sizes.shape, means.shape) or not bool(((scales > 0) & (scales < torch.inf)).all()):
             raise Error(

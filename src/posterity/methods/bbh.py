@@ -34,7 +34,7 @@ from posterity.errors import Error
 from posterity.generators import Generator
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import RATE, as_generator, attempt, count, flag, one_of, randn, standard_deviations
+from posterity.posterior import RATE, as_generator, attempt, count, flag, one_of, positive, randn, standard_deviations
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -110,9 +110,10 @@ class BayesByHypernet(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
         self.kind, noise = one_of(divergence, DIVERGENCES, "divergence"), count(noise, "noise", least=0)
-        if not jitter >= 0 or (jitter == 0 and noise > 0 and divergence != "nearest"):
+        self.jitter = positive(jitter, "jitter", zero=True)
+        if not self.jitter and noise > 0 and divergence != "nearest":
             raise Error("jitter must be above 0: without it the weights have no density, and no divergence.")
-        self.jitter, self.neighbours = float(jitter), count(neighbours, "neighbours", least=2)
+        self.neighbours = count(neighbours, "neighbours", least=2)
         self.learn_jitter = flag(learn_jitter, "learn_jitter")
         self.slice_batch = flag(slice_batch, "slice_batch")
         values = dict(self.network.named_parameters())

@@ -11,9 +11,9 @@ from posterity.added import add, call, reasons_against, switched_on
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, walk
-from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of, seeded
+from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of
 from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count, positive
-from posterity.state import clean
+from posterity.state import clean, seeded
 
 
 class MCDropout(Posterior):

@@ -13,7 +13,6 @@ from posterity.folding import TOGETHER
 from posterity.functions import Functions
 from posterity.layers import LAYERS, Selector
 from posterity.likelihoods import Likelihood
-from posterity.masks import seeded
 from posterity.posterior import (
     DECAY,
     RATE,
@@ -27,7 +26,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
-from posterity.state import clean, duplicate, forget
+from posterity.state import clean, duplicate, forget, seeded
 from posterity.weights import Weights
 
 

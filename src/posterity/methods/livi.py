@@ -104,10 +104,11 @@ class LIVI(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
         self.form = one_of(entropy, ENTROPIES, "entropy")
-        for value, name in ((noise_size, "noise_size"), (hidden, "hidden"), (depth, "depth")):
-            if count(value, name) > LARGEST:
-                raise Error(f"{name} must be at most {LARGEST}; got {value}.")
-        self.noise_size, self.hidden, self.depth = noise_size, hidden, depth
+        self.noise_size, self.hidden = count(noise_size, "noise_size"), count(hidden, "hidden")
+        self.depth = count(depth, "depth")
+        for name in ("noise_size", "hidden", "depth"):
+            if getattr(self, name) > LARGEST:
+                raise Error(f"{name} must be at most {LARGEST}; got {getattr(self, name)}.")
         if noise_std is None:
             noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
         noise_std = positive(noise_std, "noise_std")

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
-from posterity.errors import Error
 from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood
@@ -40,6 +39,7 @@ from posterity.posterior import (
     count,
     inverse_softplus,
     one_of,
+    positive,
     randn,
     standard_deviations,
 )
@@ -104,11 +104,9 @@ class MNF(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
         self.r = one_of(r, ("estimate", "paper"), "r")
-        if not (init_std > 0 and init_noise > 0):
-            raise Error("init_std and init_noise must be positive numbers.")
         self.steps, self.hidden = count(steps, "steps"), count(hidden, "hidden")
-        self.init_std, self.init_noise = float(init_std), float(init_noise)
-        self.given_prior_std = prior_std.tolist() if isinstance(prior_std, Tensor) else prior_std
+        self.init_std, self.init_noise = positive(init_std, "init_std"), positive(init_noise, "init_noise")
+        self.given_prior_std = getattr(prior_std, "tolist", lambda: prior_std)()
         self.axes = _axes(self.network, self.weights.names)
         self.sizes = [self.weights.shapes[name][axis] for name, axis in self.axes.items()]
         self.parts = groups(self.sizes)

@@ -17,7 +17,10 @@ OPEN = {"marker": "o", "color": "white", "markeredgecolor": INK, "linestyle": ""
 def scores_by_method(found: Mapping[str, Scores], known: Mapping[str, Any], labels: Mapping[str, str]) -> "Figure":
     """A panel for each score and place; dots are ours, circles what was published."""
     scores, places = list(labels), list(found)
-    with panels(len(scores), len(places), 3.3 * max(2, len(places)), 2.3 * len(scores), sharex="col") as (figure, grid):
+    with panels(len(scores), max(1, len(places)), 3.3 * max(2, len(places)), 2.3 * len(scores), sharex="col") as (
+        figure,
+        grid,
+    ):
         for column, place in enumerate(places):
             methods = list(dict.fromkeys([*known[place], *found[place]]))
             for row, score in enumerate(scores):
