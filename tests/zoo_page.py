@@ -21,9 +21,9 @@ ZOO = {**zoo.ZOO, **zoo_more.ZOO, **zoo_transformers.ZOO}
 HEADER = """# The zoo
 
 Every network here was converted by `IBNN` (noise on the inputs of its layers) and by `BayesByBackprop` (all weights
-drawn), trained for a step, drawn from, saved, loaded into a network with other weights, and predicted the same. The
-suite writes this page (`PYTHONPATH=src python tests/zoo_page.py`) and checks every line of it. The networks of Hugging
-Face families are small, with random weights, built from configurations.
+drawn that require a gradient), trained for a step, drawn from, saved, loaded into a network with other weights, and
+predicted the same. The suite writes this page (`PYTHONPATH=src python tests/zoo_page.py`) and checks every line of it.
+The networks of Hugging Face families are small, with random weights, built from configurations.
 
 - **uncertain**: the share of the parameters that differ between drawn functions.
 - **fixed under IBNN**: what has no noise. Biases and norms are points in the method (`bias_noise=True` or

@@ -71,7 +71,7 @@ def fit(
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
         lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
         lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
-            (10 for IBNN and LIVI, else 1). A learned noise has ten times `lr`.
+            (10 for IBNN), which LIVI has too. A learned noise has ten times `lr`.
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), or "sgd" (Nesterov momentum 0.9).
         schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
