@@ -564,3 +564,10 @@ def test_judging_needs_no_target(regression):
     assert y is None
     assert evaluation.is_regression(prediction)
     assert float(prediction.mean.mean()) > 100
+
+
+def test_classes_with_few_test_rows_are_told_of(tmp_path):
+    data = table(tmp_path / "table.csv", rows=200)
+    data.write_text(data.read_text().replace("yes", "rare", 1))
+    result = run("train", data, "--target", "kind", "--method", "map", "--epochs", 1, "--out", tmp_path / "m")
+    assert "fewer than 5 test rows of 'rare' (" in result.stderr

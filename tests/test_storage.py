@@ -108,6 +108,15 @@ def test_what_a_posterior_adds_is_laid_over_trained_weights(tmp_path):
         posterity.load(tmp_path)
 
 
+def test_the_configuration_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "config.json").write_text('{"port": 80}')
+    with pytest.raises(posterity.Error, match="is of something else"):
+        posterity.save(posterity.MAP(seeded(mlp)), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text()) == {"port": 80}
+    (tmp_path / "config.json").write_text('{"port')
+    posterity.load(posterity.save(posterity.MAP(seeded(mlp)), tmp_path), seeded(mlp))
+
+
 def test_what_is_laid_over_other_weights_warns(tmp_path):
     posterity.save(posterity.IBNN(seeded(mlp)), tmp_path, network=False)
     with warnings.catch_warnings():

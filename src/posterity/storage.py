@@ -52,6 +52,7 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
     """
     checked(posterior)
     folder = Path(folder)
+    _check_own(folder / _CONFIG)
     preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
     config = {
         **description(posterior),
@@ -71,6 +72,16 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
     if not network:
         (folder / _NETWORK).unlink(missing_ok=True)
     return folder
+
+
+def _check_own(path: Path) -> None:
+    """Refuse to replace the configuration of something else."""
+    try:
+        found = read_json(path) if path.is_file() else {"format": FORMAT}
+    except Error:  # what is damaged may be replaced
+        return
+    if not isinstance(found, dict) or "format" not in found:
+        raise Error(f"{path} is of something else, which would be lost: give another folder.")
 
 
 @contextlib.contextmanager

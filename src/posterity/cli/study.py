@@ -1,12 +1,15 @@
 """A comparison from start to end: every method with every seed, then metrics, report and models."""
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import posterity
-from posterity import report
+from posterity import datasets, report
 from posterity.cli import runs
 from posterity.cli.console import Output
 from posterity.cli.facts import described, facts
@@ -17,6 +20,8 @@ from posterity.report.comparison import SCORES
 from posterity.wording import did_you_mean
 
 FAR_AWAY = "inputs pushed far away"
+RARE = 5
+"""Test rows of a class, of which scores say little where there are fewer."""
 NOTE = "arguments.json"
 """In a model's folder: of which run it is."""
 
@@ -70,6 +75,7 @@ class Study:
         with self.output.working():
             self.output.step(f"Reading {self.settings.data} …")
             first = self._load(self.seeds[0])
+            _tell_of_rare_classes(first)
             self.folder = Folder(self.path, self.settings.arguments())
             records = self._records()
             if not any(records.values()):
@@ -231,3 +237,17 @@ def _outcome(scores: dict[str, Any]) -> str:
     shown = [score for score in ("error", "rmse", "nll") if scores.get(score) is not None]
     numbers = [f"{SCORES[score].label} {SCORES[score].text(scores[score])}" for score in shown]
     return ", ".join([*numbers, f"{scores['train_seconds']:.1f} s"])
+
+
+def _tell_of_rare_classes(data: datasets.Data) -> None:
+    """A note where there are too few test rows of a class for the scores to say anything of it."""
+    names = data.preprocessing.classes
+    counts = [] if names is None else torch.bincount(data.test[1].flatten(), minlength=len(names)).tolist()
+    rare = [f"{name!r} ({count})" for name, count in zip(names or (), counts, strict=False) if count < RARE]
+    if rare:
+        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+        warnings.warn(
+            f"There are fewer than {RARE} test rows of {', '.join(rare[:5])}{more}: the scores say little of how well "
+            "these are told from the others.",
+            stacklevel=2,
+        )
