@@ -44,9 +44,9 @@ class Settings:
     augment: str | None
     seed: int
     size: int
-    data: str | None
     posterior: dict[str, Any]
     likelihood: dict[str, Any]
+    data: str | None = None
 
 
 class Run:
