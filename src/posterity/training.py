@@ -91,7 +91,8 @@ def fit(
         augment: a function that changes the inputs of every step, on the device (see `posterity.augmentation`).
         validation: data, or the share of the training data to hold out; the parameters of the epoch with the lowest
             negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than 500 rows 50 or a fifth.
-        checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there.
+        checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there; a run with other
+            settings, or other data in memory, is refused.
         checkpoint_every: seconds between two saves.
         callbacks: one or several; each is called after every epoch with the epoch's record and the posterior.
         progress: a progress bar; by default where standard error is a terminal.
