@@ -341,12 +341,18 @@ def test_what_has_no_gradients_around_it_trains_and_one_callback_is_enough():
     assert seen == [1, 2]
 
 
-def test_frames_are_data_too():
+def test_frames_and_lists_are_data_too():
     x, y = data()
     losses = []
-    for given in ((x, y), (pd.DataFrame(x.numpy()), pd.Series(y.numpy(), index=range(5, 45)))):
+    for given in (
+        (x, y),
+        (x.tolist(), y.tolist()),
+        (pd.DataFrame(x.numpy()), pd.Series(y.numpy(), index=range(5, 45))),
+    ):
         losses.append(posterity.fit(posterity.MAP(seeded(mlp)), given, epochs=2, seed=0, progress=False)[-1]["loss"])
-    assert losses[0] == losses[1]
+    assert losses[0] == losses[1] == losses[2]
+    with pytest.raises(posterity.Error, match="of the same length"):
+        posterity.predict(posterity.MAP(seeded(mlp)), [[1.0, 2.0], [3.0]])
     backwards = x.numpy()[::-1].astype(">f4")
     prediction = posterity.predict(posterity.MAP(seeded(mlp)), backwards)
     torch.testing.assert_close(prediction.probs, posterity.predict(posterity.MAP(seeded(mlp)), x.flip(0)).probs)

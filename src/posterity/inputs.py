@@ -145,8 +145,8 @@ def rows(x: Any) -> int | None:
 
 
 def as_tensors(x: Any, device: torch.device | None = None) -> Any:
-    """x with arrays and frames turned into tensors (float64 arrays into torch's default type), on a device."""
-    x = x.to_numpy() if hasattr(x, "to_numpy") else x
+    """x with arrays, frames and lists of numbers turned into tensors (float64 into torch's default), on a device."""
+    x = x.to_numpy() if hasattr(x, "to_numpy") else _array(x) if _of_numbers(x) else x
     if isinstance(x, Mapping):
         return {key: as_tensors(value, device) for key, value in x.items()}
     if isinstance(x, (tuple, list)):
@@ -159,6 +159,21 @@ def as_tensors(x: Any, device: torch.device | None = None) -> Any:
         x = torch.as_tensor(np.require(x, x.dtype.newbyteorder("="), ["C", "W"]))
         x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
     return x.to(device) if isinstance(x, Tensor) and device is not None else x
+
+
+def _of_numbers(x: Any) -> bool:
+    """Whether x is a list, or one of lists, that begins with a number."""
+    listed = isinstance(x, list)
+    while isinstance(x, list) and x:
+        x = x[0]
+    return listed and isinstance(x, (bool, int, float))
+
+
+def _array(x: list[Any]) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise Error("Lists of numbers must be of the same length, row by row.") from error
 
 
 def numbers(value: Any, **options: Any) -> Tensor:
