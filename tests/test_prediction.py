@@ -257,6 +257,8 @@ def test_a_loader_that_gives_rows_in_another_order_warns(options):
     posterior, x = posterity.MAP(seeded(mlp)), torch.randn(B, 5, generator=generator())
     with pytest.warns(UserWarning, match="shuffles its rows or drops the last"):
         posterity.predict(posterior, DataLoader(TensorDataset(x), **options))
+    with pytest.warns(UserWarning, match="shuffles its rows or drops the last"):
+        posterity.predict(posterior, DataLoader(TensorDataset(x), **options), "auto")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         posterity.predict(posterior, DataLoader(TensorDataset(x), batch_size=4, drop_last=True))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
 
 from posterity import inputs, shares
 from posterity.errors import Error
@@ -237,6 +237,12 @@ def _as_batch(item: Any) -> Batch:
 def _to_device(batch: Batch, device: torch.device | None) -> Batch:
     x, y, weight = (inputs.as_tensors(part, device) for part in batch[:3])
     return Batch(x, y, weight, batch.share)
+
+
+def rearranges(loader: DataLoader[Any]) -> bool:
+    """Whether a loader gives other rows than its data has, or in another order."""
+    rows, size = _length(loader.sampler), loader.batch_size
+    return isinstance(loader.sampler, RandomSampler) or bool(loader.drop_last and rows and size and rows % size)
 
 
 def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[Any]:

@@ -194,8 +194,7 @@ class Posterior(nn.Module):
             weight: of each datum, `[batch]`.
             generator: of the draws.
         """
-        if not isinstance(size, Tensor):
-            count(size, "size")
+        count(size, "size")
         with self._led(generator, x):
             log_prob, penalty = self.terms(x, y, self.likelihood if likelihood is None else likelihood, generator)
         if weight is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset
 
 from posterity import inputs, loading
 from posterity.adaptive import Rounds
@@ -24,6 +24,9 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.posterior import Posterior, as_generator, checked, count
+
+#: Of the uncertainty.
+PARTS = ("total", "aleatoric", "epistemic")
 
 
 class Prediction:
@@ -385,7 +388,7 @@ def predict(
     checked(posterior)
     generator = as_generator(seed, generator)
     batch_size = None if batch_size is None else count(batch_size, "batch_size")
-    if isinstance(data, (str, os.PathLike)) or _is_frame(data):
+    if isinstance(data, (str, os.PathLike)) or (posterior.preprocessing is not None and _is_frame(data)):
         said = predict(
             posterior,
             _read(posterior, data),
@@ -398,16 +401,16 @@ def predict(
         )
         known = posterior.preprocessing
         return said.rescale(known.target_mean, known.target_std) if isinstance(said, GaussianPrediction) else said
+    if isinstance(data, DataLoader) and loading.rearranges(data):
+        warnings.warn(
+            "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
+            stacklevel=3,
+        )
     if samples == "auto":
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
         return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size)
-    if isinstance(data, DataLoader) and _rearranges(data):
-        warnings.warn(
-            "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
-            stacklevel=3,
-        )
     prediction, drawn = None, 0
     once = compile or isinstance(data, (Dataset, DataLoader))  # which may give other rows another time
     for n in _turns(posterior, posterior.draws if samples is None else samples, once):
@@ -422,22 +425,15 @@ def _is_frame(data: Any) -> bool:
     return hasattr(data, "columns") and hasattr(data, "iloc")
 
 
-def _rearranges(loader: Any) -> bool:
-    """Whether a loader gives other rows than its data has, or in another order."""
-    cut = loader.drop_last and loader.batch_size and len(loader.sampler) % loader.batch_size
-    return isinstance(loader.sampler, RandomSampler) or bool(cut)
-
-
 def _read(posterior: Posterior, source: Any) -> Tensor:
     """The inputs in a file, folder or data frame, prepared as the posterior's own were."""
     from posterity import datasets
 
-    known, frame = posterior.preprocessing, _is_frame(source)
+    known = posterior.preprocessing
     if known is None:
-        what, instead = ("a data frame", "its numbers, .to_numpy()") if frame else ("files", "the inputs as a tensor")
-        raise Error(f"This posterior keeps no preprocessing to read {what} with: give {instead}.")
-    inputs: Tensor = known.inputs(source) if frame else datasets.read_inputs(source, known)[0]
-    return inputs
+        raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
+    read: Tensor = known.inputs(source) if _is_frame(source) else datasets.read_inputs(source, known)[0]
+    return read
 
 
 def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:

@@ -653,12 +653,13 @@ def test_a_data_frame_of_classes_is_predicted(tmp_path):
     assert torch.allclose(said.probs, posterity.predict(posterior, path).probs)
 
 
-def test_a_data_frame_needs_a_preprocessing(tmp_path):
+def test_without_a_preprocessing_a_data_frame_is_its_numbers(tmp_path):
     posterior = model_of(datasets.load(regression(tmp_path), target="y"))
     posterior.preprocessing = None
-    with pytest.raises(Error, match=r"no preprocessing to read a data frame with: give its numbers, \.to_numpy\(\)"):
-        posterity.predict(posterior, frame())
-    assert len(posterity.predict(posterior, frame().to_numpy())) == N
+    own, plain = (posterity.predict(posterior, x) for x in (frame(), frame().to_numpy()))
+    assert torch.equal(own.mean, plain.mean)
+    with pytest.raises(Error, match="numbers are needed"):
+        posterity.predict(posterior, frame(town="york"))
 
 
 def test_an_estimator_tells_of_missing_values_as_well():

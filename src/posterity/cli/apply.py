@@ -19,7 +19,8 @@ from posterity.cli.study import FAR_AWAY, shown
 from posterity.cli.tables import check_output, prediction_table, write_table
 from posterity.datasets.data import far_away
 from posterity.errors import Error, require
-from posterity.evaluation.positions import PARTS, is_regression
+from posterity.evaluation.positions import is_regression
+from posterity.prediction import PARTS
 from posterity.report import Comparison
 from posterity.wording import number
 

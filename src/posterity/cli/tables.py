@@ -7,7 +7,8 @@ from posterity import datasets
 from posterity.datasets import folders, readers
 from posterity.datasets.readers import PARQUET
 from posterity.errors import Error, require
-from posterity.evaluation.positions import PARTS, is_regression
+from posterity.evaluation.positions import is_regression
+from posterity.prediction import PARTS
 
 MOST_CLASSES = 20
 """Up to so many classes have a column of probabilities each."""

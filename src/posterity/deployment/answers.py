@@ -7,9 +7,7 @@ from torch import Tensor, nn
 
 from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
-from posterity.prediction import GaussianPrediction, kind
-
-PARTS = ("total", "aleatoric", "epistemic")
+from posterity.prediction import PARTS, GaussianPrediction, kind
 
 
 class Answers(nn.Module):

@@ -10,10 +10,11 @@ from posterity.evaluation.calibration import adaptive_ece, classwise_ece, ece
 from posterity.evaluation.detection import auroc
 from posterity.evaluation.intervals import coverage_gap, quantile_gap
 from posterity.evaluation.losses import losses
-from posterity.evaluation.positions import PARTS, class_log_probabilities, is_regression, observed, per_datum, targets
+from posterity.evaluation.positions import class_log_probabilities, is_regression, observed, per_datum, targets
 from posterity.evaluation.scaling import calibrated_nll, temperature
 from posterity.evaluation.scores import coverage, marginal_nll
 from posterity.evaluation.selection import augrc, aurc, ause, excess_aurc, risk_at
+from posterity.prediction import PARTS
 
 
 def scorecard(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = None) -> dict[str, float]:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posterity.errors import Error
+from posterity.prediction import PARTS
 
 NOT_OBSERVED = -100
 """The label that `Categorical` gives to what is not observed; it counts in no score."""
-PARTS = ("total", "aleatoric", "epistemic")
 ROUNDING = 1e-6
 """Nats: entropies in float32 differ by less than this for no reason."""
 

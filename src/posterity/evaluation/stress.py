@@ -8,6 +8,7 @@ from torch import Tensor
 
 from posterity.errors import Error
 from posterity.evaluation.scores import score
+from posterity.prediction import PARTS
 
 Channels = float | Sequence[float] | Tensor
 """One number, or one for each channel."""
@@ -15,7 +16,7 @@ Channels = float | Sequence[float] | Tensor
 
 def measured(prediction: Any, y: Tensor) -> dict[str, float]:
     """Scores, and the means of the three uncertainties."""
-    prediction, parts = prediction.to("cpu"), ("total", "aleatoric", "epistemic")
+    prediction, parts = prediction.to("cpu"), PARTS
     return score(prediction, torch.as_tensor(y).cpu()) | {
         part: float(getattr(prediction, part).double().mean()) for part in parts
     }

@@ -8,9 +8,10 @@ from torch import Tensor
 from posterity.evaluation.calibration import reliability
 from posterity.evaluation.detection import detect
 from posterity.evaluation.intervals import LEVELS, interval_coverage
-from posterity.evaluation.positions import PARTS, is_regression, observed, per_datum, uncertainty
+from posterity.evaluation.positions import is_regression, observed, per_datum, uncertainty
 from posterity.evaluation.promises import promises
 from posterity.evaluation.selection import selective_mean
+from posterity.prediction import PARTS
 
 FRACTIONS = torch.linspace(0.05, 1.0, 20, dtype=torch.float64)
 POINTS = 200

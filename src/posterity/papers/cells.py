@@ -19,6 +19,7 @@ from posterity.errors import Error
 from posterity.evaluation import corruptions
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.reproduction import Bench
+from posterity.prediction import PARTS
 
 #: Mean and standard deviation of the channels, as the paper's code takes them, whatever the data.
 STANDARDS = {
@@ -194,7 +195,7 @@ class Cell:
             bins = evaluation.reliability(prediction.probs, y)
             found: dict[str, Any] = {
                 "scores": evaluation.score(prediction, y)
-                | {part: float(getattr(prediction, part).mean()) for part in ("total", "aleatoric", "epistemic")},
+                | {part: float(getattr(prediction, part).mean()) for part in PARTS},
                 "reliability": {key: value.tolist() for key, value in bins._asdict().items()},
             }
             if beyond is not None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.positions import PARTS, class_probabilities, is_regression
-from posterity.prediction import Prediction
+from posterity.evaluation.positions import class_probabilities, is_regression
+from posterity.prediction import PARTS, Prediction
 from posterity.report.canvas import drawing
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error, require
-from posterity.evaluation.positions import PARTS, per_datum, uncertainty
+from posterity.evaluation.positions import per_datum, uncertainty
 from posterity.plots.common import (
     classes,
     legend,
@@ -17,6 +17,7 @@ from posterity.plots.common import (
     tensor,
 )
 from posterity.posterior import count, one_of
+from posterity.prediction import PARTS
 from posterity.report.canvas import FAINT, color, described, short
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posterity import evaluation
 from posterity.errors import Error
-from posterity.evaluation.positions import PARTS, is_regression, per_datum, uncertainty
+from posterity.evaluation.positions import is_regression, per_datum, uncertainty
 from posterity.plots.common import (
     Predictions,
     classes,
@@ -21,6 +21,7 @@ from posterity.plots.common import (
     targets,
 )
 from posterity.posterior import count, one_of
+from posterity.prediction import PARTS
 from posterity.report.canvas import INK, color, described, short
 
 if TYPE_CHECKING:
