@@ -125,7 +125,7 @@ def test_constructors_repeat_by_seed_or_generator(method):
         (lambda p, x, y: posterity.predict(p, x, batch_size=0), "batch_size must be a whole number"),
         (lambda p, x, y: p.loss(x, y, size=0), "size must be a whole number"),
         (lambda p, x, y: posterity.fit(p, (x, y, torch.arange(7))), "third part of the data is taken as weights"),
-        (lambda p, x, y: posterity.fit(p, (x, y, -torch.ones(7))), "not negative, and not all zero"),
+        (lambda p, x, y: posterity.fit(p, (x, y, torch.linspace(-0.1, 1, 7))), "not negative, and not all zero"),
         (lambda p, x, y: posterity.fit(p, (x, y, torch.zeros(7))), "not negative, and not all zero"),
         (lambda p, x, y: posterity.fit(p.half(), (x, y)), "float16 cannot be trained"),
         (lambda p, x, y: type(p)(p), "is a posterior already"),
