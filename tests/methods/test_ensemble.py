@@ -239,7 +239,11 @@ def test_adversarial_training_is_half_on_each_members_own_worst_step(make):
         total = total + (clean + worst) / 2
     loss = posterior.loss(x, y, size=8)
     torch.testing.assert_close(loss, total)
+    assert posterior.vectorised
     loss.backward()
+    together, posterior.flat.grad, posterior.vectorised = posterior.flat.grad, None, False
+    posterior.loss(x, y, size=8).backward()
+    torch.testing.assert_close(together, posterior.flat.grad)  # one by one
     assert x.grad is None
     assert not x.requires_grad
     posterior.train().loss(x, y, size=8).backward()

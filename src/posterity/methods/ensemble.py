@@ -169,10 +169,10 @@ class DeepEnsemble(Posterior):
     def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
         """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
         with seeded(generator, x):
-            if not each and self.vectorised and together(self.network, self.weights.size):
+            if self.vectorised and together(self.network, self.weights.size):
                 everyone = chosen == list(range(self.members))
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
-                run = torch.func.vmap(self._call, in_dims=(dict.fromkeys(weights, 0), None), randomness="different")
+                run = torch.func.vmap(self._call, in_dims=(0, 0 if each else None), randomness="different")
                 done = attempt(self.network, lambda: run(weights, x))
                 if done is not None:
                     return done
