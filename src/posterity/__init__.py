@@ -12,7 +12,8 @@ from posterity.methods import IBNN, LIVI, MAP, MNF, BayesByBackprop, BayesByHype
 from posterity.methods import table as methods
 from posterity.normalisation import Normalised
 from posterity.posterior import Posterior
-from posterity.prediction import Prediction, predict
+from posterity.predicting import predict
+from posterity.prediction import Prediction
 from posterity.storage import load, save
 from posterity.tokens import Tokens
 from posterity.training import fit

@@ -24,7 +24,8 @@ from posterity.errors import Error, require
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.methods import TABLE
 from posterity.posterior import Posterior, count, one_of
-from posterity.prediction import GaussianPrediction, predict
+from posterity.predicting import predict
+from posterity.prediction import GaussianPrediction
 from posterity.training import fit
 
 try:

@@ -6,24 +6,16 @@ numbers they are variances, by the law of total variance.
 """
 
 import copy
-import inspect
 import math
-import os
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
 
-from posterity import inputs, loading
-from posterity.adaptive import Rounds
 from posterity.errors import Error
-from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
-from posterity.posterior import Posterior, as_generator, checked, count
 
 #: Of the uncertainty.
 PARTS = ("total", "aleatoric", "epistemic")
@@ -333,141 +325,3 @@ def _normal_quantile(q: float) -> float:
 
 def _cat(predictions: Sequence[Any], name: str, axis: int = 0) -> Tensor:
     return torch.cat([getattr(prediction, name) for prediction in predictions], axis)
-
-
-@torch.no_grad()
-def predict(
-    posterior: Posterior,
-    data: Any,
-    samples: int | str | None = None,
-    generator: torch.Generator | None = None,
-    *,
-    seed: int | None = None,
-    batch_size: int | None = None,
-    tolerance: float = 0.05,
-    pairs: bool = False,
-    compile: bool = False,
-) -> Any:
-    """What a posterior says of some rows: the average over `samples` drawn functions, with its uncertainty.
-
-    What comes back is a `Prediction`; which numbers it has beside its uncertainties depends on the likelihood.
-
-    Args:
-        posterior: a trained posterior; nothing of it changes.
-        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). For
-            a posterior that keeps its preprocessing, as those of the command line do, also a data frame, or the path of
-            a table or of images, as they are: the prediction is then in the target's own units.
-        samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN but at
-            least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
-            it is settled; `prediction.samples` then says how many each took.
-        generator: of the draws; without one, torch's global generator is used.
-        seed: in place of a generator.
-        batch_size: rows at a time; by default what suits the machine.
-        tolerance: with "auto", a row is settled when the 95 % intervals of every class's probability and of its total
-            and epistemic uncertainty (nats) are within ± tolerance and the leading class is the first beyond its
-            interval. Of real numbers: those of mean, standard deviation and its epistemic part, in units of the
-            predictive standard deviation. Of maps, the mean over positions.
-        pairs: draw noise in pairs of opposite sign, for IBNN (best with a multiple of 2 · components) and
-            BayesByBackprop: means are then far closer to their limit, spreads known as from half as many draws.
-        compile: compile what is done with a part of the rows, which takes seconds and makes the rest about twice as
-            fast: for tens of thousands of rows. To use the same functions again and again, call `functions.compile()`
-            on drawn ones.
-
-    Example:
-        >>> import posterity, torch
-        >>> from torch import nn
-        >>> posterior = posterity.DeepEnsemble(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1)))
-        >>> posterior.likelihood = posterity.Gaussian(std=0.1)  # else `fit` attaches it
-        >>> prediction = posterity.predict(posterior, torch.randn(8, 2))
-        >>> prediction.mean.shape, prediction.means.shape  # of five members
-        (torch.Size([8, 1]), torch.Size([5, 8, 1]))
-        >>> low, high = prediction.interval(0.9)
-        >>> bool((low < high).all())
-        True
-    """
-    checked(posterior)
-    generator = as_generator(seed, generator)
-    batch_size = None if batch_size is None else count(batch_size, "batch_size")
-    if isinstance(data, (str, os.PathLike)) or (posterior.preprocessing is not None and _is_frame(data)):
-        said = predict(
-            posterior,
-            _read(posterior, data),
-            samples,
-            generator,
-            batch_size=batch_size,
-            tolerance=tolerance,
-            pairs=pairs,
-            compile=compile,
-        )
-        known = posterior.preprocessing
-        return said.rescale(known.target_mean, known.target_std) if isinstance(said, GaussianPrediction) else said
-    if isinstance(data, DataLoader) and loading.rearranges(data):
-        warnings.warn(
-            "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
-            stacklevel=3,
-        )
-    if samples == "auto":
-        if pairs or compile:
-            why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
-            raise Error(f'samples="auto" {why}: give a number of samples for that.')
-        return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size)
-    prediction, drawn = None, 0
-    once = compile or isinstance(data, (Dataset, DataLoader))  # which may give other rows another time
-    for n in _turns(posterior, posterior.draws if samples is None else samples, once):
-        part = _of_rows(posterior, _draw(posterior, n, generator, pairs, compile), data, batch_size)
-        prediction = part if prediction is None else prediction.mixed(part, drawn / (drawn + n))
-        drawn += n
-    return prediction
-
-
-def _is_frame(data: Any) -> bool:
-    """Whether it is a data frame of pandas, which need not be there."""
-    return hasattr(data, "columns") and hasattr(data, "iloc")
-
-
-def _read(posterior: Posterior, source: Any) -> Tensor:
-    """The inputs in a file, folder or data frame, prepared as the posterior's own were."""
-    from posterity import datasets
-
-    known = posterior.preprocessing
-    if known is None:
-        raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
-    read: Tensor = known.inputs(source) if _is_frame(source) else datasets.read_inputs(source, known)[0]
-    return read
-
-
-def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
-    """How many functions to draw and to hold, turn by turn."""
-    samples = count(samples, "samples")
-    turn = samples if once or posterior.turn is None else posterior.turn
-    return [min(turn, samples - start) for start in range(0, samples, turn)]
-
-
-def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | None) -> Any:
-    """What functions, or rounds of them, say of the data."""
-    like, make = next(posterior.parameters(), torch.zeros(())), kind(posterior.likelihood)
-    home = data.device if isinstance(data, Tensor) else torch.device("cpu")
-    parts = []
-    for x in loading.input_batches(data, batch_size or (8192 if like.is_cuda else 1024), like.device):
-        loading.check_finite(x)
-        x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        for part in functions.parts(x):
-            if isinstance(functions, Rounds):
-                parts.append(functions.predict(part, make).to(home))
-            else:
-                parts.append(make.gather(functions.stream(part), posterior.likelihood).to(home))
-    if not parts:
-        raise Error("There is nothing to predict: the data have no rows.")
-    prediction = make.join(parts)
-    if isinstance(functions, Rounds):
-        prediction.samples = torch.cat([part.samples for part in parts])
-    return prediction
-
-
-def _draw(posterior: Any, n: int, generator: torch.Generator | None, pairs: bool, compile: bool) -> Functions:
-    if pairs and "pairs" not in inspect.signature(posterior.draw).parameters:
-        raise Error(f"{type(posterior).__name__} has no noise to draw in pairs: leave pairs out.")
-    functions: Functions = posterior.draw(n, generator, **({"pairs": True} if pairs else {}))
-    if compile:
-        functions.compile()
-    return functions

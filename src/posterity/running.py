@@ -17,7 +17,7 @@ from posterity.graphs import Graph
 from posterity.history import History
 from posterity.loading import Batch, Batches, numpy_seed
 from posterity.posterior import Posterior
-from posterity.prediction import predict
+from posterity.predicting import predict
 from posterity.processes import Dropouts, Processes
 
 #: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.

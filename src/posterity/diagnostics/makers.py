@@ -12,7 +12,8 @@ from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical
 from posterity.outputs import outputs
 from posterity.posterior import Posterior, randn
-from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction, predict
+from posterity.predicting import predict
+from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction
 
 Statistic = Callable[[Tensor], Any]
 

@@ -23,7 +23,8 @@ from posterity.errors import Error
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.functions import Functions
 from posterity.posterior import Posterior, count, flag, one_of, positive
-from posterity.prediction import GaussianPrediction, kind, predict
+from posterity.predicting import predict
+from posterity.prediction import GaussianPrediction, kind
 
 Bounds = tuple[Channels, Channels]
 """The lowest and the highest value that an input may take."""

@@ -23,7 +23,7 @@ from posterity.datasets.readers import guard
 from posterity.errors import Error
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.posterior import Posterior, count, positive, randn
-from posterity.prediction import predict
+from posterity.predicting import predict
 
 Corruption = Callable[..., Tensor]  # corruption(x, severity, generator=None): images of the shape of x
 SEVERITIES = 5

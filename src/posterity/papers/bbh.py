@@ -17,12 +17,10 @@ from posterity.papers.bbh_cells import LAYOUTS, PROTOCOLS, SLIDES, N, cell, layo
 from posterity.papers.bbh_figures import attacks, weights
 from posterity.papers.bbh_toy import toy
 from posterity.papers.cells import Cell
-from posterity.papers.reproduction import Bench, Entry, Outcome, Table
+from posterity.papers.reproduction import DEVIATIONS, Bench, Entry, Outcome, Table
 
 Numbers = dict[str, dict[str, float]]
 Columns = list[tuple[str, str, Callable[[float], str], int | None]]
-#: Errors that differ by less than so many standard errors are not called different.
-DEVIATIONS = 2.0
 #: What a table shows: key, heading, how it is written, and the place of the published number.
 COLUMNS: Columns = [
     ("error", "error, %", lambda v: f"{100 * v:.2f}", 0),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posterity.papers.bbh_cells import PROTOCOLS, SLIDES, cell, rows
 from posterity.papers.cells import Cell
 from posterity.papers.outliers import BINS, SHOWN
-from posterity.papers.reproduction import Bench, Outcome, Table
+from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table
 from posterity.plots.common import legend, panels
 from posterity.report.canvas import FAINT, INK, color, described
 
@@ -19,8 +19,6 @@ ATTACKS = {"slides": "attack of the slides", "expected": "full attack"}
 #: Method and protocol of the weights that are shown.
 WEIGHTS = (("BbB", "fair"), ("MNF", "fair"), ("BbH", "fair"), ("LIVI", "fair"), ("BbH", "published"))
 
-#: Differences below so many standard errors are chance.
-DEVIATIONS = 2.0
 
 Curves = dict[str, dict[str, dict[str, Any]]]
 

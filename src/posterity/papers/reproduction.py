@@ -29,6 +29,8 @@ SIZES = {
     "small": "minutes on two cores, on real data",
     "full": "the published setting, on a GPU",
 }
+#: Scores that differ by less than so many standard errors are not called different.
+DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True)

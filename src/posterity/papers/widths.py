@@ -16,7 +16,7 @@ from posterity import networks, schedules
 from posterity.methods.ibnn import IBNN
 from posterity.papers.cells import Cell
 from posterity.papers.fashion import COMPONENTS, DRAWS, SIDE
-from posterity.papers.reproduction import Bench, Outcome, Table
+from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table
 from posterity.plots.common import legend, panels
 from posterity.report.canvas import color, described
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 WIDTHS = {1: "×1", 2: "×4", 4: "×16", 8: "×64"}
 METHODS = {"ibnn": f"iBNN-{COMPONENTS}", "bbb": "BNN-VI", "map": "SGD"}
-#: Differences of errors below this many standard errors are not called differences.
-DEVIATIONS = 2.0
 
 Errors = Mapping[str, Mapping[int, float]]
 
