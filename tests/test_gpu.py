@@ -45,6 +45,29 @@ def test_a_graph_gives_the_same_numbers(name, recwarn):
     torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "optimizer", [lambda g: torch.optim.RMSprop(g, eps=1e-3), lambda g: torch.optim.Adam(g, eps=1e-5)]
+)
+def test_an_optimiser_of_ones_own_is_captured(recwarn, optimizer):
+    trained = []
+    for graph in (False, True):
+        posterior = posterity.MAP(seeded(mlp))
+        x, y = torch.randn(64, 5, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
+        how = {"epochs": 3, "batch_size": 16, "progress": False, "seed": 0}
+        posterity.fit(posterior, (x, y), optimizer=optimizer, graph=graph, **how)
+        trained.append(torch.cat([p.detach().flatten() for p in posterior.parameters()]))
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+    torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-3)
+
+
+def test_members_on_adversarial_inputs_are_captured(recwarn):
+    posterior = posterity.DeepEnsemble(seeded(ConvNet), 3, adversarial=0.1, seed=0)
+    x, y = torch.randn(64, 1, 6, 6), torch.arange(64) % 3
+    posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
+    assert posterior.vectorised
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+
+
 def test_a_step_with_coins_of_its_own_is_not_captured():
     class Coin(torch.nn.Linear):
         def forward(self, x):

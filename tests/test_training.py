@@ -1,5 +1,6 @@
 """Training: schedules, resuming to the bit, stopping with a sentence, and every kind of data."""
 
+import copy
 import math
 import os
 import signal
@@ -213,7 +214,32 @@ def test_sample_weights_of_zero_remove_a_datum():
     assert same(first, second)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def rmsprop(groups):
+    return torch.optim.RMSprop(groups, momentum=0.5)
+
+
+def test_an_optimiser_of_ones_own_has_the_rates_and_the_decay_of_fit():
+    seen = []
+
+    def coupled(groups):
+        seen.extend({key: value for key, value in group.items() if key != "params"} for group in groups)
+        return torch.optim.Adam(groups)
+
+    x, y = data()
+    arguments = {"epochs": 1, "batch_size": 40, "lr": 0.01, "weight_decay": 0.3, "schedule": "constant", "seed": 0}
+    network = seeded(lambda: nn.Linear(5, 3))
+    own, plain = posterity.MAP(network), copy.deepcopy(network)
+    posterity.fit(own, (x, y), posterity.Categorical(), optimizer=coupled, progress=False, **arguments)
+    optimizer = torch.optim.Adam(plain.parameters(), 0.01, weight_decay=0.3)  # into the gradient, as AdamW's is not
+    nn.functional.cross_entropy(plain(x), y).backward()
+    optimizer.step()
+    torch.testing.assert_close(own.network.weight, plain.weight)
+    assert seen == [{"lr": 0.01, "weight_decay": 0.3}]
+    fit(posterity.IBNN(seeded(lambda: nn.Linear(5, 3)), 2, seed=0), optimizer=coupled, lr_posterior=0.7)
+    assert seen[-1] == {"lr": 0.7, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", rmsprop])
 @pytest.mark.parametrize("stop", [1, 4, 5, 11])
 def test_a_run_that_stops_resumes_and_ends_bit_identical(tmp_path, stop, optimizer):
     arguments = {"batch_size": 8, "epochs": 3, "optimizer": optimizer, "validation": data(16), "lr": 1e-2}
@@ -481,6 +507,8 @@ def test_progress_shows_the_loss_and_its_terms(capsys):
         {"epochs": 1.5},
         {"seed": -1},
         {"optimizer": "nonsense"},
+        {"optimizer": lambda groups: None},
+        {"optimizer": lambda groups: torch.optim.SGD(groups[:1])},
         {"lr": -1.0},
         {"lr_posterior": math.nan},
         {"weight_decay": -1.0},

@@ -64,6 +64,7 @@ class Run:
         compile: bool | str,
         graph: bool = False,
         augment: Callable[[Any], Any] | None = None,
+        optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     ) -> None:
         self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
         self.accelerator, self.beta, self.processes = accelerator, beta, Processes(accelerator)
@@ -73,9 +74,7 @@ class Run:
         self.objective: Any = self.processes.wrap(_Objective(posterior, settings.size, augment, self.layout))
         groups = _groups(posterior, settings)
         self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
-        if graph:  # a graph reads the rates from the device
-            groups = [group | {"lr": torch.tensor(group["lr"], device=device)} for group in groups]
-        self.optimizer = _optimizer(settings.optimizer, groups, device, graph)
+        self.optimizer = _optimizer(optimizer, groups, device, graph)
         self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
@@ -351,13 +350,22 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     return groups
 
 
-def _optimizer(name: str, groups: list[dict[str, Any]], device: torch.device, graph: bool) -> torch.optim.Optimizer:
+def _optimizer(kind: Any, groups: list[dict[str, Any]], device: torch.device, graph: bool) -> torch.optim.Optimizer:
     fused = device.type == "cuda"
-    if name == "adam":
-        return torch.optim.AdamW(groups, fused=fused, capturable=graph)
-    if name == "sgd":
-        return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
-    raise Error(f"optimizer must be 'adam' or 'sgd'; got {name!r}.")
+    if kind == "adam":
+        made: Any = torch.optim.AdamW(groups, fused=fused)
+    elif kind == "sgd":
+        made = torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
+    else:
+        made = kind(groups) if callable(kind) else None
+    if not isinstance(made, torch.optim.Optimizer):
+        raise Error(f"optimizer must be 'adam', 'sgd', or a function of groups that makes one; got {kind!r}.")
+    if len(made.param_groups) != len(groups):
+        raise Error(f"The optimizer has {len(made.param_groups)} groups of parameters where {len(groups)} were given.")
+    for group in made.param_groups if graph else ():  # a graph reads the rates from the device
+        group["lr"] = torch.tensor(group["lr"], device=device)
+        group |= {"capturable": True} if "capturable" in group else {}
+    return made
 
 
 def reseed(seed: int, device: torch.device) -> None:

@@ -39,7 +39,7 @@ def fit(
     lr: float | None = None,
     lr_posterior: float | None = None,
     weight_decay: float = 1e-4,
-    optimizer: str = "adam",
+    optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     schedule: schedules.Spec = "cosine",
     schedule_posterior: schedules.Spec | None = None,
     beta: schedules.Spec = "linear",
@@ -73,7 +73,8 @@ def fit(
         lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
             (10 for IBNN), which LIVI has too. A learned noise has ten times `lr`.
         weight_decay: on the network's parameters, never on variational ones.
-        optimizer: "adam" (AdamW), or "sgd" (Nesterov momentum 0.9).
+        optimizer: "adam" (AdamW), "sgd" (Nesterov momentum 0.9), or a function that makes one of torch's from the list
+            of parameter groups, each with its rate and its decay: `lambda groups: torch.optim.RMSprop(groups)`.
         schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
             which goes from 0 to 1.
         schedule_posterior: of `lr_posterior`, where it differs.
@@ -134,10 +135,10 @@ def fit(
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
-        lr={"sgd": 0.05}.get(optimizer, 1e-3) if lr is None else positive(lr, "lr", zero=True),
+        lr=(0.05 if optimizer == "sgd" else 1e-3) if lr is None else positive(lr, "lr", zero=True),
         lr_posterior=None if lr_posterior is None else positive(lr_posterior, "lr_posterior", zero=True),
         weight_decay=positive(weight_decay, "weight_decay", zero=True),
-        optimizer=optimizer,
+        optimizer=optimizer if isinstance(optimizer, str) else _name(optimizer),
         precision=precision,
         clip=None if clip is None else positive(clip, "clip"),
         schedule=_name(schedule),
@@ -167,6 +168,7 @@ def fit(
             compile,
             graph,
             augment,
+            optimizer,
         )
         if run.layout == torch.channels_last:
             stack.callback(arrange, posterior.network, torch.contiguous_format)

@@ -160,12 +160,49 @@ def test_draws_are_spread_over_members_and_each_is_computed_once():
 
 
 def test_a_network_runs_together_where_it_is_small_and_dense():
-    dense = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     assert ensemble.together(mlp(), 1)
+    assert ensemble.together(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), 1)
     assert not ensemble.together(nn.Conv2d(1, 1, 1), 1)
     assert not ensemble.together(nn.GRU(1, 1), 1)
-    assert not ensemble.together(dense, 1)
-    assert ensemble.together(dense, 1, buffers=True)
+
+
+@pytest.mark.parametrize("adversarial", [None, 0.1])
+def test_members_that_run_together_keep_the_batch_statistics_that_each_has_alone(adversarial):
+    def network():
+        return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+    x, y = torch.randn(8, 5, generator=generator()), torch.arange(8) % 3
+    vectorised, alone = (DeepEnsemble(seeded(network), 3, adversarial=adversarial, seed=0) for _ in range(2))
+    alone.vectorised = False
+    for posterior in (vectorised, alone):
+        for _ in range(3):
+            posterior.zero_grad()
+            posterior.train().loss(x, y, size=8).backward()
+            posterior.eval().loss(x, y, size=8)
+    assert vectorised.vectorised
+    assert vectorised.buffer_names
+    torch.testing.assert_close(dict(vectorised.named_buffers()), dict(alone.named_buffers()))
+    torch.testing.assert_close(vectorised.flat.grad, alone.flat.grad)
+    assert float(vectorised.get_buffer("buffer2")[0]) == (6 if adversarial else 3)
+
+
+def test_a_network_that_fails_together_counts_its_batches_once():
+    class Waiting(nn.Module):
+        def forward(self, x):
+            return x * (1 + (float(x.detach().sum()) > 0))  # nothing that vmap can do
+
+    network = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), Waiting(), nn.Linear(8, 3))
+    posterior = DeepEnsemble(network, 2, seed=0).train()
+    posterior.loss(torch.randn(8, 5, generator=generator()), torch.arange(8) % 3, size=8)
+    assert not posterior.vectorised
+    assert posterior.get_buffer("buffer2").tolist() == [1, 1]
+
+
+def test_some_members_with_batch_statistics_keep_their_own():
+    network = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    posterior = DeepEnsemble(network, 3, samples=1, seed=0).train()
+    posterior.loss(torch.randn(8, 5, generator=generator()), torch.arange(8) % 3, size=8, generator=generator())
+    assert sorted(posterior.get_buffer("buffer2").tolist()) == [0, 0, 1]
 
 
 def test_one_function_of_a_network_with_buffers_is_one_member():

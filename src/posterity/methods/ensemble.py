@@ -40,8 +40,8 @@ class DeepEnsemble(Posterior):
     The given network is a template and stays as it was. A member is a copy in which every module's own
     `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is
     drawn from a normal distribution with its mean and standard deviation; frozen parameters are shared as they are.
-    Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones and those with
-    buffers (batch statistics, which each member has of its own) one by one; the results are the same.
+    Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones one by one; the
+    results are the same. Buffers, such as batch statistics, each member has of its own.
 
     Args:
         network: any module.
@@ -82,7 +82,7 @@ class DeepEnsemble(Posterior):
         super().__init__(network, samples=members if samples is None else samples, output=output)
         self.members = self.models = self.draws = members
         self.adversarial = None if adversarial is None else positive(adversarial, "adversarial")
-        self.vectorised = True
+        self.vectorised, self.proven = True, set[bool]()  # in which modes, training or not
         self.weights = Weights(network, layers, frozen=False)
         self.layers = None if layers is None else self.weights.names
         generator = as_generator(seed, generator)
@@ -168,21 +168,27 @@ class DeepEnsemble(Posterior):
 
     def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
         """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
+        everyone = chosen == list(range(self.members))
+        buffers = {name: getattr(self, f"buffer{index}") for index, name in enumerate(self.buffer_names)}
         with seeded(generator, x):
-            if self.vectorised and together(self.network, self.weights.size):
-                everyone = chosen == list(range(self.members))
+            whole = not buffers or (everyone and not torch.compiler.is_compiling())  # a part of them would be a copy
+            if self.vectorised and whole and together(self.network, self.weights.size):
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(0, 0 if each else None), randomness="different")
-                done = attempt(self.network, lambda: run(weights, x))
+                proven = self.network.training in self.proven
+                kept = buffers if proven else {name: buffer.clone() for name, buffer in buffers.items()}
+                done = attempt(self.network, lambda: run(weights | kept, x))
                 if done is not None:
+                    for name in () if proven else buffers:
+                        buffers[name].copy_(kept[name])
+                    self.proven.add(self.network.training)
                     return done
                 self.vectorised = False
             rows = self.flat.unbind(0)
-            buffers = [(name, getattr(self, f"buffer{index}")) for index, name in enumerate(self.buffer_names)]
             return torch.stack(
                 [
                     self._call(
-                        self.weights.split(rows[m]) | {name: buffer[m] for name, buffer in buffers},
+                        self.weights.split(rows[m]) | {name: buffer[m] for name, buffer in buffers.items()},
                         inputs.apply(x, lambda t, i=i: t[i]) if each else x,  # type: ignore[misc]
                     )
                     for i, m in enumerate(chosen)
@@ -230,13 +236,13 @@ class Members(Functions):
             yield outputs if len(repeated) == len(outputs) else outputs[repeated]
 
     def _must_loop(self) -> bool:
-        return super()._must_loop() or not together(self.network, self.size, buffers=True)
+        return super()._must_loop() or not together(self.network, self.size)
 
 
-def together(network: nn.Module, size: int, buffers: bool = False) -> bool:
+def together(network: nn.Module, size: int) -> bool:
     """Whether members run vectorised: small ones do, without recurrent layers; on a CPU without convolutions."""
     device = next(network.parameters()).device.type
-    if size > TOGETHER.get(device, TOGETHER["cpu"]) or not (buffers or next(network.buffers(), None) is None):
+    if size > TOGETHER.get(device, TOGETHER["cpu"]):
         return False
     slow = tuple(kind for kind in LAYERS if isinstance(kind, type) and kind is not nn.Linear)
     on_cpu = device == "cpu"

@@ -36,6 +36,11 @@ BETAS = {
     "bbh mnist": lambda t: min(max(100 * t - 5, 0.0) / 15, 1.0),
     "bbh cifar": lambda t: min(max(200 * t - 20, 0.0) / 15, 1.0),
 }
+#: Those of the Bayes by Hypernet paper, in whose TensorFlow RMSProp ε = 1e-5 stands below the root.
+OPTIMIZERS = {
+    "adam 1e-5": lambda groups: torch.optim.Adam(groups, eps=1e-5),
+    "rmsprop 1e-5": lambda groups: torch.optim.RMSprop(groups, alpha=0.9, eps=1e-5**0.5),
+}
 #: How a network is trained on a GPU.
 ON_GPU: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16", "compile": True, "graph": True},
@@ -113,6 +118,8 @@ class Cell:
             fit["schedule_posterior"] = SCHEDULES[fit["schedule_posterior"]]
         if isinstance(fit.get("beta"), str):
             fit["beta"] = BETAS.get(fit["beta"], fit["beta"])
+        if "optimizer" in fit:
+            fit["optimizer"] = OPTIMIZERS.get(fit["optimizer"], fit["optimizer"])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = networks.rebuild(self.network)
