@@ -2,16 +2,18 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import posterity
 from posterity import networks, papers
 from posterity.papers import Bench, bbh, bbh_cells, bbh_figures, bbh_toy, published, reproduce
-from posterity.papers.cells import BETAS, Cell
+from posterity.papers.cells import BETAS, OPTIMIZERS, Cell
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.page import page
 
@@ -108,6 +110,35 @@ def test_fair_is_the_librarys_defaults():
         cell = bbh_cells.cell(FULL, "mnist", "fair", method)
         assert cell.posterior == {}
         assert cell.fit == {"epochs": 100, "batch_size": 100}
+
+
+def test_the_optimisers_are_those_of_the_code():
+    """Adam's ε stands beside the root, that of TensorFlow's RMSProp below it; decay goes into the gradient."""
+    for method in bbh_cells.SLIDES:
+        fit = bbh_cells.cell(FULL, "mnist", "published", method).fit
+        assert fit["optimizer"] == ("rmsprop 1e-5" if method == "BbH" else "adam 1e-5")
+        assert fit["weight_decay"] == (1 / 55_000 if method in ("MAP", "MC-dropout") else 0)
+    for name, first in (("adam 1e-5", 1 / (1 + 1e-5 / 1e-4)), ("rmsprop 1e-5", 1e-4 / math.sqrt(0.1 * 1e-8 + 1e-5))):
+        p = nn.Parameter(torch.zeros(()))
+        optimizer = OPTIMIZERS[name]([{"params": [p], "lr": 1.0, "weight_decay": 0.0}])
+        p.grad = torch.tensor(1e-4)
+        optimizer.step()
+        assert -p.item() == pytest.approx(first, rel=0.02), name
+
+
+def test_what_is_improved():
+    for method in ("BbB", "MNF", "LIVI"):
+        name, cell = bbh_cells.improved(FULL, method)
+        assert name == f"bbh-mnist-improved-{bbh_cells.METHODS[method]}"
+        assert cell == replace(
+            bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
+        )
+    assert [BETAS["a tenth"](t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.05, 0.1, 0.1])
+    _, cell = bbh_cells.improved(FULL, "BbH")
+    published = bbh_cells.cell(FULL, "mnist", "published", "BbH")
+    assert (cell.fit["schedule"], cell.posterior["samples"], cell.posterior["shared"]) == ("cosine", 5, False)
+    assert cell.fit["beta"] == published.fit["beta"]
+    assert "samples" not in published.posterior
 
 
 def test_the_annealing_is_the_slides():

@@ -7,6 +7,8 @@ published   as in the authors' code: Adam with ε = 1e-5 at a constant 0.001 (Bb
             log σ² = −9 (CIFAR5: −30). MC-dropout drops half after each hidden layer, the ensemble trains on FGSM
             images with ε = 0.01 too.
 fair        the library's defaults for every method, and the same optimiser, epochs, batches and draws.
+improved    what did better on held-out images: for BbH generators with noise of their own, whose five draws each meet a
+            part of the batch, and a rate that falls; for the others a tenth of the divergence.
 
 At size `small` the divergence of the published protocol is divided by the published number of images, so that it has
 its published weight beside the likelihood of one, and BbH's weight of it is that of the first 20 epochs.
@@ -34,6 +36,8 @@ METHODS = {
     "iBNN": "ibnn",
     "LIVI": "livi",
 }
+#: Those that the bound leaves short of their published error.
+IMPROVED = ("BbB", "MNF", "BbH", "LIVI")
 #: Those that the slides compare.
 SLIDES = tuple(METHODS)[:6]
 PROTOCOLS = {"published": "as published", "fair": "with the library's defaults"}
@@ -100,6 +104,21 @@ def cell(bench: Bench, place: str, protocol: str, method: str) -> Cell:
     draws = None if short in ("map", "ensemble") else bench.pick(smoke=4, small=20, full=100)
     measured = bench.pick(smoke=50, small=1_000, full=2_000) if cifar and short not in ("map", "ensemble") else 0
     return _sized(bench, place, dropout, method=short, posterior=posterior, fit=fit, draws=draws, measured=measured)
+
+
+def improved(bench: Bench, method: str) -> tuple[str, Cell]:
+    """The name and the cell of what did better on MNIST's held-out images."""
+    made = cell(bench, "mnist", "published" if method == "BbH" else "fair", method)
+    posterior, fit = dict(made.posterior), made.fit | {"beta": "a tenth"}
+    if method == "BbH":
+        posterior |= {"samples": 5, "slice_batch": True, "shared": False}
+        posterior["hidden"] = bench.pick(smoke=[8, 8, 4], small=HIDDEN["small"], full=[64, 256, 64])
+        fit = made.fit | {
+            "optimizer": "adam",
+            "schedule": "cosine",
+            "lr": bench.pick(smoke=1e-3, small=1e-3, full=3e-4),
+        }
+    return name("mnist", "improved", method), replace(made, posterior=posterior, fit=fit)
 
 
 def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:
