@@ -126,15 +126,15 @@ def test_the_optimisers_are_those_of_the_code():
         assert -p.item() == pytest.approx(first, rel=0.02), name
 
 
-def test_what_is_improved():
+def test_other_settings():
     for method in ("BbB", "MNF", "LIVI"):
-        name, cell = bbh_cells.improved(FULL, method)
-        assert name == f"bbh-mnist-improved-{bbh_cells.METHODS[method]}"
+        name, cell = bbh_cells.other(FULL, method)
+        assert name == f"bbh-mnist-other-{bbh_cells.METHODS[method]}"
         assert cell == replace(
             bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
         )
     assert [BETAS["a tenth"](t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.05, 0.1, 0.1])
-    _, cell = bbh_cells.improved(FULL, "BbH")
+    _, cell = bbh_cells.other(FULL, "BbH")
     published = bbh_cells.cell(FULL, "mnist", "published", "BbH")
     assert (cell.fit["schedule"], cell.posterior["samples"], cell.posterior["shared"]) == ("cosine", 5, False)
     assert cell.fit["beta"] == published.fit["beta"]

@@ -14,16 +14,16 @@ from typing import Any
 
 from posterity.papers import published
 from posterity.papers.bbh_cells import (
-    IMPROVED,
     LAYOUTS,
+    OTHER,
     PROTOCOLS,
     SLIDES,
     N,
     cell,
-    improved,
     layout,
     methods,
     name,
+    other,
     rows,
 )
 from posterity.papers.bbh_figures import attacks, weights
@@ -72,12 +72,12 @@ def table_1(bench: Bench) -> Outcome:
 def table_3(bench: Bench) -> Outcome:
     """MNIST, with notMNIST's letters as outliers."""
     outcome = _table(bench, "mnist", "MNIST, LeNet", published.BBH_MNIST)
-    found = {method: improved(bench, method) for method in IMPROVED}
+    found = {method: other(bench, method) for method in OTHER}
     numbers = means({m: records for m, (name, made) in found.items() if (records := made.records(bench, name))})
-    outcome.numbers["improved"] = numbers
+    outcome.numbers["other"] = numbers
     known = published.BBH_MNIST if bench.size != "smoke" else {}
-    lines = [[method, *_line(values, known.get(method))] for method, values in numbers.items()]
-    outcome.tables.append(Table("MNIST, LeNet, improved on held-out images", ["method", *_headings()], lines))
+    lines = [[f"{m}, {OTHER[m]}", *_line(values, known.get(m))] for m, values in numbers.items()]
+    outcome.tables.append(Table("MNIST, LeNet, set in other ways", ["method", *_headings()], lines))
     return outcome
 
 

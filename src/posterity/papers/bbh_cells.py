@@ -7,8 +7,9 @@ published   as in the authors' code: Adam with ε = 1e-5 at a constant 0.001 (Bb
             log σ² = −9 (CIFAR5: −30). MC-dropout drops half after each hidden layer, the ensemble trains on FGSM
             images with ε = 0.01 too.
 fair        the library's defaults for every method, and the same optimiser, epochs, batches and draws.
-improved    what did better on held-out images: for BbH generators with noise of their own, whose five draws each meet a
-            part of the batch, and a rate that falls; for the others a tenth of the divergence.
+other       of table 3. BbH as held-out images prefer it: generators with noise of their own, whose five draws each
+            meet a part of the batch, and a rate that falls. BbB, MNF and LIVI with a tenth of the divergence,
+            since all of it leaves them with more errors than MAP has.
 
 At size `small` the divergence of the published protocol is divided by the published number of images, so that it has
 its published weight beside the likelihood of one, and BbH's weight of it is that of the first 20 epochs.
@@ -36,8 +37,13 @@ METHODS = {
     "iBNN": "ibnn",
     "LIVI": "livi",
 }
-#: Those that the bound leaves short of their published error.
-IMPROVED = ("BbB", "MNF", "BbH", "LIVI")
+#: What is set in another way in table 3, beside the two protocols.
+OTHER = {
+    "BbB": "a tenth of the divergence",
+    "MNF": "a tenth of the divergence",
+    "BbH": "every draw meets the data",
+    "LIVI": "a tenth of the divergence",
+}
 #: Those that the slides compare.
 SLIDES = tuple(METHODS)[:6]
 PROTOCOLS = {"published": "as published", "fair": "with the library's defaults"}
@@ -106,8 +112,8 @@ def cell(bench: Bench, place: str, protocol: str, method: str) -> Cell:
     return _sized(bench, place, dropout, method=short, posterior=posterior, fit=fit, draws=draws, measured=measured)
 
 
-def improved(bench: Bench, method: str) -> tuple[str, Cell]:
-    """The name and the cell of what did better on MNIST's held-out images."""
+def other(bench: Bench, method: str) -> tuple[str, Cell]:
+    """The name and the cell of a method of `OTHER`."""
     made = cell(bench, "mnist", "published" if method == "BbH" else "fair", method)
     posterior, fit = dict(made.posterior), made.fit | {"beta": "a tenth"}
     if method == "BbH":
@@ -118,7 +124,7 @@ def improved(bench: Bench, method: str) -> tuple[str, Cell]:
             "schedule": "cosine",
             "lr": bench.pick(smoke=1e-3, small=1e-3, full=3e-4),
         }
-    return name("mnist", "improved", method), replace(made, posterior=posterior, fit=fit)
+    return name("mnist", "other", method), replace(made, posterior=posterior, fit=fit)
 
 
 def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:
