@@ -203,6 +203,7 @@ def test_some_members_with_batch_statistics_keep_their_own():
     posterior = DeepEnsemble(network, 3, samples=1, seed=0).train()
     posterior.loss(torch.randn(8, 5, generator=generator()), torch.arange(8) % 3, size=8, generator=generator())
     assert sorted(posterior.get_buffer("buffer2").tolist()) == [0, 0, 1]
+    assert posterior.vectorised  # for when all take part
 
 
 def test_one_function_of_a_network_with_buffers_is_one_member():
