@@ -128,17 +128,19 @@ def test_the_optimisers_are_those_of_the_code():
 
 def test_other_settings():
     for method in ("BbB", "MNF", "LIVI"):
-        name, cell = bbh_cells.other(FULL, method)
+        name, cell = bbh_cells.other(FULL, method, bbh_cells.METHODS[method])
         assert name == f"bbh-mnist-other-{bbh_cells.METHODS[method]}"
         assert cell == replace(
             bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
         )
     assert [BETAS["a tenth"](t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.05, 0.1, 0.1])
-    _, cell = bbh_cells.other(FULL, "BbH")
     published = bbh_cells.cell(FULL, "mnist", "published", "BbH")
-    assert (cell.fit["schedule"], cell.posterior["samples"], cell.posterior["shared"]) == ("cosine", 5, False)
-    assert cell.fit["beta"] == published.fit["beta"]
     assert "samples" not in published.posterior
+    for ending, shared, last in (("bbh-shared", True, 64), ("bbh-own", False, 64), ("bbh-wide", False, 256)):
+        _, cell = bbh_cells.other(FULL, "BbH", ending)
+        assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
+        assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
+    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 6
 
 
 def test_the_annealing_is_the_slides():
