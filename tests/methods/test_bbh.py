@@ -88,6 +88,15 @@ def test_the_nearest_neighbour_estimate_by_hand():
     torch.testing.assert_close(found, torch.tensor(2 * ratios + math.log(3 / 2)))
 
 
+def test_the_gradient_of_the_nearest_neighbour_estimate():
+    g = generator()
+    draws, prior = (torch.randn(5, 7, generator=g, dtype=torch.float64) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda w: nearest_neighbour_kl(w, prior), draws.requires_grad_())
+    twins = draws.detach()[[0, 0, 1]].requires_grad_()  # two draws in one place: no direction to move in
+    (slope,) = torch.autograd.grad(nearest_neighbour_kl(twins, prior), twins)
+    assert bool(slope.isfinite().all())
+
+
 @pytest.mark.parametrize("kind", ["linearised", "bound", "nearest"])
 def test_each_divergence_by_hand(kind):
     posterior = BayesByHypernet(seeded(mlp), samples=3, divergence=kind, prior_std=0.3, spread=0.5, jitter=0.2, seed=0)

@@ -272,15 +272,20 @@ class BayesByHypernet(WeightPosterior):
 def nearest_neighbour_kl(draws: Tensor, prior: Tensor) -> Tensor:
     """KL(q ‖ p) from draws of q `[K, D]` and of p `[M, D]`: D/K Σ_i log(ν_i / ρ_i) + log(M / (K − 1)).
 
-    ν_i is the distance from draw i to the nearest of p's, ρ_i to the nearest other of q's (Pérez-Cruz 2008).
+    ν_i is the distance from draw i to the nearest of p's, ρ_i to the nearest other of q's (Pérez-Cruz 2008). Gradients
+    are those of the nearest alone, so which they are is found without.
     """
-    exact = "donot_use_mm_for_euclid_dist"
     same = torch.eye(len(draws), dtype=torch.bool, device=draws.device)
-    own = torch.cdist(draws, draws, compute_mode=exact).masked_fill(same, math.inf).amin(1)
-    other = torch.cdist(draws, prior, compute_mode=exact).amin(1)
+    exact = "donot_use_mm_for_euclid_dist"
+    with torch.no_grad():
+        own = torch.cdist(draws, draws, compute_mode=exact).masked_fill(same, math.inf).argmin(1)
+        other = torch.cdist(draws, prior, compute_mode=exact).argmin(1)
     tiny = torch.finfo(draws.dtype).tiny
-    ratio = other.clamp(min=tiny).log() - own.clamp(min=tiny).log()
-    return draws.shape[1] * ratio.mean() + math.log(len(prior) / (len(draws) - 1))
+    nu, rho = (
+        (draws - of.index_select(0, nearest)).square().sum(1).clamp(min=tiny).log()
+        for of, nearest in ((prior, other), (draws, own))
+    )
+    return 0.5 * draws.shape[1] * (nu - rho).mean() + math.log(len(prior) / (len(draws) - 1))
 
 
 def _information(flat: Tensor, clean: Tensor) -> Tensor:

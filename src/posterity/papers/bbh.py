@@ -64,7 +64,8 @@ def table_1(bench: Bench) -> Outcome:
         for kind, values in of.items():
             known = published.BBH_LAYOUTS[kind] if bench.size != "smoke" else None
             lines.append([kind, f"{values['parameters'] / 1e6:.3g}", *_line(values, known, shown)])
-        tables.append(Table(f"MNIST by the kind of generator, {title}", columns, lines))
+        if lines:
+            tables.append(Table(f"MNIST by the kind of generator, {title}", columns, lines))
         findings += _layout_claims(title, of)
     return Outcome(numbers, tables, findings)
 
