@@ -106,7 +106,7 @@ def _check(head: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     for name in ("count", "since"):
         if not _whole(progress[name]):
             raise ValueError(f"{name} is no number of steps")
-    if not _number(progress["last_loss"]) or not _number(progress["penalty"]):
+    if not _number(progress["last_loss"]):
         raise ValueError("its loss is no number")
     if best is not None and not (_whole(best["epoch"]) and _number(best["validation"])):
         raise ValueError("its best epoch has no number")

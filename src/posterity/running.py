@@ -79,10 +79,11 @@ class Run:
         self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
         self.count = self.since = 0
-        self.sum, self.beta_now = torch.zeros((), device=device), torch.zeros((), device=device)
+        # The loss and its second term, β · penalty / N, summed over an epoch's steps; and that term of the last step.
+        self.sum, self.weighed, self.term = (torch.zeros((), device=device) for _ in range(3))
+        self.beta_now = torch.zeros((), device=device, requires_grad=True)
         self.advance: Callable[[Batch], Tensor] = Graph(self._advance, device) if graph else self._advance
         self.last_loss = math.nan
-        self.penalty = self._terms()[1]
         self.looks = device.type == "cpu"
 
     def step(self, batch: Batch) -> None:
@@ -96,9 +97,11 @@ class Run:
                 group["lr"].fill_(rate * schedule(t))
             else:
                 group["lr"] = rate * schedule(t)
-        self.beta_now.fill_(self.beta(t))
+        with torch.no_grad():
+            self.beta_now.fill_(self.beta(t))
         loss = self.advance(batch).detach()
         self.sum += loss
+        self.weighed += self.term
         if not self.looks and self.count % LOOK_EVERY == 0:
             self._look(loss)
         self.count += 1
@@ -140,9 +143,18 @@ class Run:
         with self.accelerator.autocast():
             loss: Tensor = objective(x, batch.y, self._weight(batch), self.beta_now, batch.share)
         self.optimizer.zero_grad(set_to_none=True)
+        self.beta_now.grad = None
         self.accelerator.backward(loss)
         self.processes.reduce()
+        self._weigh(self.beta_now.grad)
         return loss
+
+    @torch.no_grad()
+    def _weigh(self, slope: Tensor | None) -> None:
+        """The term of the loss that β weighs: β times the loss's slope in β, so that it is the step's own."""
+        scaler = self.accelerator.scaler
+        factor = 1.0 if scaler is None else 1 / scaler.get_scale()
+        self.term.copy_(factor * self.beta_now * slope if slope is not None else torch.zeros_like(self.term))
 
     def _weight(self, batch: Batch) -> Tensor | None:
         """Of each row, such that the mean of all processes' losses is the loss of the whole batch."""
@@ -162,7 +174,7 @@ class Run:
     def _complain(self, loss: float) -> NoReturn:
         cause = (
             "the divergence from the prior is not finite: lower lr_posterior"
-            if not math.isfinite(self._terms()[0])
+            if not math.isfinite(self._divergence())
             else "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
         )
         raise Error(
@@ -170,43 +182,39 @@ class Run:
             "kept, is from before."
         )
 
-    def _terms(self) -> tuple[float, float]:
-        """Divergence and penalty as of now."""
+    def _divergence(self) -> float:
+        """As of now."""
         with torch.no_grad(), generators(self.sum.device), self.processes.whole():
             reseed(self.settings.seed, self.sum.device)
-            return float(self.posterior.divergence()), float(self.posterior.penalty())
+            return float(self.posterior.divergence())
 
     def postfix(self, shown: bool) -> dict[str, str] | None:
         """The loss and its two terms, for a progress bar that is shown, now and then."""
-        # Shards are gathered by all processes, whichever of them shows a bar.
-        if self.count % LOOK_EVERY != 1 or not (shown or self.processes.sharded):
+        if self.count % LOOK_EVERY != 1 or not shown:
             return None
-        weighed = self.beta((self.count - 1) / self.total) * self._terms()[1] / self.settings.size
+        weighed = float(self.term)
         terms = {"loss": self.last_loss, "nll": self.last_loss - weighed, "kl/N": weighed}
         return {name: f"{value:.3f}" for name, value in terms.items()}
 
     def record(self, epoch: int, began: float) -> dict[str, float]:
-        """What an epoch was like. Its likelihood is the loss less β · penalty / N, which moves from step to step."""
+        """What an epoch was like: the means of the loss and of its likelihood, and the divergence at its end."""
         steps = max(1, self.since)
         mean = float(self.processes.mean(self.sum)) / steps  # waits for the device
         seconds = time.perf_counter() - began
         if not math.isfinite(mean):
             self._complain(mean)
-        before, (divergence, self.penalty) = self.penalty, self._terms()
-        betas = [self.beta((self.count - steps + i) / self.total) for i in range(steps)]
-        change = (self.penalty - before) / steps
-        weighed = sum(beta * (before + (i + 0.5) * change) for i, beta in enumerate(betas)) / steps
         record = {
             "epoch": epoch,
             "step": self.count,
             "loss": mean,
-            "nll": mean - weighed / self.settings.size,
-            "divergence": divergence,
-            "beta": betas[-1],
+            "nll": mean - float(self.processes.mean(self.weighed)) / steps,
+            "divergence": self._divergence(),
+            "beta": self.beta(max(0, self.count - 1) / self.total),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
         }
         self.sum.zero_()
+        self.weighed.zero_()
         self.since = 0
         return record
 
@@ -247,11 +255,11 @@ class Run:
         total = self.processes.mean(self.sum)
         if not math.isfinite(float(total)):
             self._complain(float(total))
-        names = ("count", "since", "last_loss", "penalty")
+        names = ("count", "since", "last_loss")
         return checkpoints.State(
             dataclasses.asdict(self.settings),
             {"history": list(history), **{name: getattr(self, name) for name in names}},
-            {"sum": total},
+            {"sum": total, "weighed": self.processes.mean(self.weighed)},
             self._whole_state(),
             self.processes.gather(checkpoints.flatten_optimizer(self.optimizer)),
             best,
@@ -271,11 +279,12 @@ class Run:
             self.load(found.posterior)
             checkpoints.unflatten_optimizer(self.optimizer, found.optimizer, self.processes.scatter)
             self.sum.copy_(found.extra["sum"])
+            self.weighed.copy_(found.extra["weighed"])
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
             if not 0 <= self.since <= self.count <= self.total:
                 raise ValueError("its counts of steps do not agree.")
-            self.last_loss, self.penalty = found.progress["last_loss"], found.progress["penalty"]
+            self.last_loss = found.progress["last_loss"]
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise Error(f"The checkpoint does not belong to this posterior: {error}") from error
         return history, found.best
