@@ -150,6 +150,12 @@ def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:
     return f"bbh-mnist-{kind}{'-equal' if equal else ''}", made
 
 
+def one_number(bench: Bench) -> tuple[str, Cell]:
+    """The name and the cell of the single generator whose noise is one number, the default of the authors' code."""
+    made = layout(bench, "single", False)[1]
+    return "bbh-mnist-single-noise-1", replace(made, posterior=made.posterior | {"noise": 1})
+
+
 def _published(bench: Bench, place: str, short: str) -> tuple[dict[str, Any], float]:
     """Arguments of the method, and the dropout of the network."""
     cifar = place == "cifar5"
