@@ -143,6 +143,14 @@ def test_other_settings():
     assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 6
 
 
+def test_livi_stands_beside_the_generators_with_their_network_and_epochs():
+    assert bbh_cells.livi(FULL) == ("bbh-mnist-fair-livi", bbh_cells.cell(FULL, "mnist", "fair", "LIVI"))
+    small = Bench(Path("nowhere"), "small")
+    beside, (name, made) = bbh_cells.layout(small, "single", False)[1], bbh_cells.livi(small)
+    assert (name, made.network, made.fit["epochs"]) == ("bbh-mnist-livi", beside.network, beside.fit["epochs"])
+    assert bbh_cells.one_number(FULL)[1].posterior["noise"] == 1
+
+
 def test_the_annealing_is_the_slides():
     """Epoch by epoch: 0 until the fifth of 100, all of it from the twentieth; on CIFAR5 the 20th and 35th of 200."""
     assert [BETAS["bbh mnist"](epoch / 100) for epoch in (0, 5, 12.5, 20, 100)] == pytest.approx([0, 0, 0.5, 1, 1])

@@ -20,12 +20,12 @@ from posterity.papers.bbh_cells import (
     SLIDES,
     N,
     cell,
+    contenders,
     layout,
-    methods,
-    name,
+    livi,
     one_number,
     other,
-    rows,
+    recorded,
 )
 from posterity.papers.bbh_figures import attacks, weights
 from posterity.papers.bbh_toy import toy
@@ -53,23 +53,17 @@ def table_1(bench: Bench) -> Outcome:
     """Three kinds of generators, with the published hidden layers and with about equally many parameters."""
     numbers: dict[str, Numbers] = {}
     for title, equal in (("hidden layers as published", False), ("about equally many parameters", True)):
-        found = {}
-        for kind in LAYOUTS:
-            name, made = layout(bench, kind, equal)
-            records = made.records(bench, name)
-            if records:
-                found[kind] = records
-        name, made = one_number(bench)
-        if not equal and (records := made.records(bench, name)):
-            found[ONE_NUMBER] = records
-        numbers[title] = means(found)
+        cells = {kind: layout(bench, kind, equal) for kind in LAYOUTS}
+        cells |= {} if equal else {ONE_NUMBER: one_number(bench)}
+        cells["LIVI"] = livi(bench)
+        numbers[title] = means(recorded(bench, cells))
     tables, findings = [], [_size(layout(bench, "layer-wise", False)[1], "mnist"), _widths(bench)]
     shown = COLUMNS[:4]
     columns = ["generator", "parameters, millions", *_headings(shown)]
     for title, of in numbers.items():
         lines = []
         for kind, values in of.items():
-            known = published.BBH_LAYOUTS[kind.partition(",")[0]] if bench.size != "smoke" else None
+            known = published.BBH_LAYOUTS.get(kind.partition(",")[0]) if bench.size != "smoke" else None
             lines.append([kind, f"{values['parameters'] / 1e6:.3g}", *_line(values, known, shown)])
         if lines:
             tables.append(Table(f"MNIST by the kind of generator, {title}", columns, lines))
@@ -80,9 +74,8 @@ def table_1(bench: Bench) -> Outcome:
 def table_3(bench: Bench) -> Outcome:
     """MNIST, with notMNIST's letters as outliers."""
     outcome = _table(bench, "mnist", "MNIST, LeNet", published.BBH_MNIST)
-    found = {f"{method}, {words}": other(bench, method, ending) for method, words, ending in OTHER}
-    numbers = means({m: records for m, (name, made) in found.items() if (records := made.records(bench, name))})
-    outcome.numbers["other"] = numbers
+    cells = {f"{method}, {words}": other(bench, method, ending) for method, words, ending in OTHER}
+    numbers = outcome.numbers["other"] = means(recorded(bench, cells))
     known = published.BBH_MNIST if bench.size != "smoke" else {}
     lines = [[m, *_line(values, known.get(m.partition(",")[0]))] for m, values in numbers.items()]
     outcome.tables.append(Table("MNIST, LeNet, set in other ways", ["method", *_headings()], lines))
@@ -96,13 +89,8 @@ def table_4(bench: Bench) -> Outcome:
 
 def runtime(bench: Bench) -> Outcome:
     """What an epoch of tables 1 and 3 takes, each method alone on the machine and all by the same `fit`."""
-    cells = {
-        PROTOCOLS[protocol]: {
-            method: (name("mnist", protocol, method), cell(bench, "mnist", protocol, method))
-            for method in methods(bench, "mnist", protocol)
-        }
-        for protocol in PROTOCOLS
-    } | {"by the kind of generator": {kind: layout(bench, kind, False) for kind in LAYOUTS}}
+    cells = {PROTOCOLS[protocol]: contenders(bench, "mnist", protocol) for protocol in PROTOCOLS}
+    cells["by the kind of generator"] = {kind: layout(bench, kind, False) for kind in LAYOUTS}
     numbers, tables, findings = {}, [], []
     for title, of in cells.items():
         timed = {method: _timed(bench, *named) for method, named in of.items()}
@@ -155,7 +143,7 @@ def _sizes(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[float]]) -> Outcome:
-    numbers = {protocol: means(rows(bench, place, protocol)) for protocol in PROTOCOLS}
+    numbers = {protocol: means(recorded(bench, contenders(bench, place, protocol))) for protocol in PROTOCOLS}
     tables, findings = [], [_size(cell(bench, place, "published", "BbH"), place)]
     if "ensemble" in numbers["published"]:
         members = cell(bench, place, "published", "ensemble").posterior["members"]
@@ -250,6 +238,7 @@ def _place(number: int) -> str:
 def _layout_claims(title: str, found: Numbers) -> list[str]:
     if not set(found) >= set(LAYOUTS):
         return []
+    found = {kind: values for kind, values in found.items() if kind != "LIVI"}
     best = min(found, key=lambda k: found[k]["error"])
     rest = [k for k in found if k != "layer-wise"]
     clear = best == "layer-wise" and all(_apart(found[best], found[k]) for k in rest)

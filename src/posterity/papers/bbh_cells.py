@@ -67,6 +67,9 @@ MEMBERS = {"smoke": 2, "small": 3, "full": 10}
 DRAWN = ["*conv*", "linear"]
 N = {"mnist": 55_000, "cifar5": 25_000}
 
+#: Names of cells and the cells, by what a table calls them.
+Named = dict[str, tuple[str, Cell]]
+
 
 def methods(bench: Bench, place: str, protocol: str) -> list[str]:
     """Those that are trained."""
@@ -75,13 +78,15 @@ def methods(bench: Bench, place: str, protocol: str) -> list[str]:
     return list(SLIDES if protocol == "published" else METHODS)
 
 
-def rows(bench: Bench, place: str, protocol: str) -> dict[str, list[dict[str, Any]]]:
-    """The records of each method, those that there are."""
-    found = {
-        method: cell(bench, place, protocol, method).records(bench, name(place, protocol, method))
-        for method in methods(bench, place, protocol)
-    }
-    return {method: records for method, records in found.items() if records}
+def contenders(bench: Bench, place: str, protocol: str) -> Named:
+    """What a table holds, by method."""
+    return {m: (name(place, protocol, m), cell(bench, place, protocol, m)) for m in methods(bench, place, protocol)}
+
+
+def recorded(bench: Bench, cells: Named) -> dict[str, list[dict[str, Any]]]:
+    """The records of each, those that there are."""
+    found = {key: made.records(bench, name) for key, (name, made) in cells.items()}
+    return {key: records for key, records in found.items() if records}
 
 
 def name(place: str, protocol: str, method: str) -> str:
@@ -148,6 +153,15 @@ def layout(bench: Bench, kind: str, equal: bool) -> tuple[str, Cell]:
     if kind == "single" and bench.size == "full":
         made.posterior["chunk"] = CHUNK
     return f"bbh-mnist-{kind}{'-equal' if equal else ''}", made
+
+
+def livi(bench: Bench) -> tuple[str, Cell]:
+    """The name and the cell of LIVI beside the generators, with the network and the epochs that these have."""
+    made, beside = cell(bench, "mnist", "fair", "LIVI"), layout(bench, "sliced", False)[1]
+    if made.network == beside.network:
+        return name("mnist", "fair", "LIVI"), made
+    fit = made.fit | {"epochs": beside.fit["epochs"]}
+    return "bbh-mnist-livi", replace(made, network=beside.network, fit=fit, attacked=0, weighed=0)
 
 
 def one_number(bench: Bench) -> tuple[str, Cell]:

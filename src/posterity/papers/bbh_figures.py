@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posterity.papers.bbh_cells import PROTOCOLS, SLIDES, cell, rows
+from posterity.papers.bbh_cells import PROTOCOLS, SLIDES, cell, contenders, recorded
 from posterity.papers.cells import Cell
 from posterity.papers.outliers import BINS, SHOWN
 from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table
@@ -27,7 +27,7 @@ def attacks(bench: Bench) -> Outcome:
     """The first test images, FGSM of size ε in units of pixels, by training and by the protocol of the attack."""
     curves: Curves = {}
     for protocol, words in PROTOCOLS.items():
-        found = rows(bench, "mnist", protocol)
+        found = recorded(bench, contenders(bench, "mnist", protocol))
         for attack in ATTACKS:
             curves[f"{words}, {ATTACKS[attack]}"] = {
                 method: _curve(
@@ -145,7 +145,7 @@ def weights(bench: Bench) -> Outcome:
     """Histograms of drawn weights by layer, and correlations of some of them; of the first seed."""
     found: dict[str, dict[str, Any]] = {}
     for method, protocol in WEIGHTS:
-        records = rows(bench, "mnist", protocol).get(method)
+        records = recorded(bench, contenders(bench, "mnist", protocol)).get(method)
         if records:
             found[f"{method}, {'defaults' if protocol == 'fair' else 'as published'}"] = records[0]["weights"]
     layers = list(next(iter(found.values()))["layers"]) if found else []
