@@ -127,9 +127,9 @@ def test_the_optimisers_are_those_of_the_code():
 
 
 def test_other_settings():
-    for method in ("BbB", "MNF", "LIVI"):
-        name, cell = bbh_cells.other(FULL, method, bbh_cells.METHODS[method])
-        assert name == f"bbh-mnist-other-{bbh_cells.METHODS[method]}"
+    for method, ending in (("BbB", "bbb"), ("MNF", "mnf"), ("LIVI", "livi"), ("BbH", "bbh-tenth")):
+        name, cell = bbh_cells.other(FULL, method, ending)
+        assert name == f"bbh-mnist-other-{ending}"
         assert cell == replace(
             bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
         )
@@ -140,7 +140,7 @@ def test_other_settings():
         _, cell = bbh_cells.other(FULL, "BbH", ending)
         assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
         assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
-    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 6
+    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 7
 
 
 def test_livi_stands_beside_the_generators_with_their_network_and_epochs():
