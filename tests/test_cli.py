@@ -182,6 +182,15 @@ def test_what_changed_is_run_again(compared, monkeypatch, tmp_path, change):
     assert asked == ([("map", 0)] if change.startswith("model") else everything)
 
 
+def test_the_results_of_other_data_are_left_alone(compared, tmp_path):
+    data, out, arguments, _ = compared
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    other = table(tmp_path / "other.csv")
+    said = run(*[other if argument == data else argument for argument in arguments], status=2).stderr
+    assert f"holds the results of {data.name} with the target kind: name another folder with --out" in said
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_one_failing_method_does_not_cost_the_others(compared, monkeypatch, tmp_path):
     data = compared[0]
     real = runs.execute

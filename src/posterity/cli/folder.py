@@ -24,7 +24,21 @@ class Folder:
             raise Error(f"{path} is a file: name a folder for the results with --out.")
         self.path = path
         self.arguments = dict(arguments)
+        self._check()
         path.mkdir(parents=True, exist_ok=True)
+
+    def _check(self) -> None:
+        """Leave the results of other data alone: their models would be replaced, or stand beside those of these."""
+        for note in sorted(self.path.glob("runs/*.json")) + sorted(self.path.glob("checkpoints/*.json")):
+            found = read(note) or {}
+            arguments = found.get("arguments", found)
+            if not isinstance(arguments, dict) or not isinstance(arguments.get("data"), str):
+                continue
+            if _subject(arguments) != _subject(self.arguments):
+                raise Error(
+                    f"{self.path} holds the results of {_subject(arguments)}: name another folder with --out for "
+                    f"those of {_subject(self.arguments)}."
+                )
 
     def record(self, method: str, seed: int) -> dict[str, Any] | None:
         """The record of a finished run with these arguments, if there is one."""
@@ -58,6 +72,12 @@ class Folder:
     def run(self, method: str, seed: int) -> dict[str, Any]:
         """All that a run depends on."""
         return {**self.arguments, "method": method, "seed": seed}
+
+
+def _subject(arguments: Mapping[str, Any]) -> str:
+    """What results are about, in words; a file of the same name is a newer version of the same."""
+    target = arguments.get("target")
+    return Path(str(arguments.get("data"))).name + (f" with the target {target}" if target else "")
 
 
 def read(path: Path) -> dict[str, Any] | None:
