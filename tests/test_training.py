@@ -90,6 +90,33 @@ def test_history_has_one_record_an_epoch_with_both_terms(method, settings):
     assert not posterior.training
 
 
+def test_a_loss_of_ones_own_has_its_likelihood_too():
+    class Own(posterity.IBNN):
+        def loss(self, x, y, likelihood=None, *, size, beta=1.0, weight=None, generator=None):
+            log_prob = self.likelihood.log_prob(self(x), y)
+            return float(beta) * self.penalty() / size - log_prob.mean()
+
+    one, other = fit(Own(seeded(mlp), seed=0)), fit(posterity.IBNN(seeded(mlp), seed=0))
+    assert one.column("nll") == pytest.approx(other.column("nll"), abs=1e-5)
+
+
+def test_a_network_without_a_gradient_is_not_trained_in_silence():
+    class Cut(nn.Linear):
+        @torch.no_grad()
+        def forward(self, x):
+            return super().forward(x)
+
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        fit(posterity.MAP(Cut(5, 3)))
+
+
+def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
+    fit(make(), optimizer=lambda groups: torch.optim.RMSprop(groups, alpha=0.9), checkpoint=tmp_path)
+    for other in (torch.optim.Adagrad, lambda groups: torch.optim.RMSprop(groups, alpha=0.5)):
+        with pytest.raises(posterity.Error, match="a run with another optimizer"):
+            fit(make(), optimizer=other, checkpoint=tmp_path)
+
+
 def test_history_plots_itself(tmp_path):
     history = fit(make(), validation=data(20))
     assert len(history.plot().axes) == 2
@@ -243,7 +270,66 @@ def test_an_optimiser_of_ones_own_has_the_rates_and_the_decay_of_fit():
     assert seen[-1] == {"lr": 0.7, "weight_decay": 0.0}
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", rmsprop])
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [
+        (lambda groups: torch.optim.Adagrad([group | {"lr": 0.5} for group in groups]), 0.5),
+        (lambda groups: torch.optim.Adagrad(list(reversed(groups))), 0.02),
+    ],
+)
+def test_rates_that_an_optimiser_of_ones_own_has_are_its_rates(given, rate):
+    posterior = posterity.IBNN(seeded(lambda: nn.Linear(5, 3)), 2, seed=0)
+    seen = []
+
+    def kept(groups):
+        seen.append(given(groups))
+        return seen[0]
+
+    fit(posterior, optimizer=kept, lr=0.01, lr_posterior=0.02, schedule="constant")
+    own = {id(p) for p in posterior.variational()}
+    (group,) = [group for group in seen[0].param_groups if id(group["params"][0]) in own]
+    assert group["lr"] == rate
+
+
+def test_sgd_of_ones_own_is_sgd():
+    def nesterov(groups):
+        return torch.optim.SGD(groups, momentum=0.9, nesterov=True)
+
+    one, other = (posterity.IBNN(seeded(mlp), 3, seed=0) for _ in range(2))
+    fit(one, optimizer="sgd", lr=0.01)
+    fit(other, optimizer=nesterov, lr=0.01)
+    assert same(one, other)
+
+
+class Counting(torch.optim.Optimizer):
+    """Counts its steps where some do: in the groups, and as a plain number of each parameter."""
+
+    def __init__(self, groups):
+        super().__init__(groups, {"lr": 0.1, "k": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            for p in group["params"]:
+                state = self.state[p]
+                state["seen"] = state.get("seen", 0) + 1
+                state["slow"] = 0.9 * state.get("slow", 0.0) + p.grad.mean(tuple(range(p.dim())))
+                p -= group["lr"] / (group["k"] * state["seen"]) * (p.grad + state["slow"])
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        "adam",
+        "sgd",
+        rmsprop,
+        torch.optim.NAdam,
+        torch.optim.Adafactor,
+        lambda groups: torch.optim.AdamW(groups, amsgrad=True),
+        Counting,
+    ],
+)
 @pytest.mark.parametrize("stop", [1, 4, 5, 11])
 def test_a_run_that_stops_resumes_and_ends_bit_identical(tmp_path, stop, optimizer):
     arguments = {"batch_size": 8, "epochs": 3, "optimizer": optimizer, "validation": data(16), "lr": 1e-2}
@@ -513,6 +599,9 @@ def test_progress_shows_the_loss_and_its_terms(capsys):
         {"optimizer": "nonsense"},
         {"optimizer": lambda groups: None},
         {"optimizer": lambda groups: torch.optim.SGD(groups[:1])},
+        {"optimizer": lambda groups: torch.optim.SGD(groups, lr=0.5)},
+        {"optimizer": lambda groups: torch.optim.SGD([p for group in groups for p in group["params"]])},
+        {"optimizer": lambda groups: torch.optim.LBFGS(groups[0]["params"])},
         {"lr": -1.0},
         {"lr_posterior": math.nan},
         {"weight_decay": -1.0},

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from posterity.errors import Error
 
 NAME = "checkpoint.safetensors"
-FORMAT = 1
+FORMAT = 2
 #: What an optimiser keeps of a parameter.
 KEPT: dict[type[torch.optim.Optimizer], set[str]] = {
     torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
@@ -108,6 +108,9 @@ def _check(head: dict[str, Any], tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"{name} is no number of steps")
     if not _number(progress["last_loss"]):
         raise ValueError("its loss is no number")
+    groups = progress["groups"]
+    if not isinstance(groups, list) or not all(isinstance(g, dict) and all(map(_number, g.values())) for g in groups):
+        raise ValueError("its groups of parameters hold no numbers")
     if best is not None and not (_whole(best["epoch"]) and _number(best["validation"])):
         raise ValueError("its best epoch has no number")
     shapes = [{k[len(p) :]: v.shape for k, v in tensors.items() if k.startswith(p)} for p in ("posterior/", "best/")]
@@ -158,26 +161,43 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return flat
 
 
+def group_numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The numbers that an optimiser keeps for its groups: some count their steps there."""
+    return [{name: v for name, v in group.items() if type(v) in (int, float)} for group in optimizer.param_groups]
+
+
 def unflatten_optimizer(
-    optimizer: torch.optim.Optimizer, flat: dict[str, Tensor], scatter: Callable[[Tensor, Tensor], Tensor]
+    optimizer: torch.optim.Optimizer,
+    flat: dict[str, Tensor],
+    scatter: Callable[[Tensor, Tensor], Tensor],
+    numbers: Sequence[dict[str, Any]],
 ) -> None:
     """Put the tensors of `flatten_optimizer` back; `scatter(value, parameter)` makes the part of one that is here.
 
-    Tensors that this optimiser would not keep are a ValueError.
+    Tensors that this optimiser would not keep are a ValueError, where that is known. `numbers` are the groups'.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
+    wanted = _kept(optimizer)
+    state: dict[int, dict[str, Any]] = {}
     for key, value in flat.items():
         index, _, name = key.partition("/")
         if not index.isdigit() or int(index) >= len(parameters):
             raise ValueError(f"there is no parameter {index[:20]} to optimise")
         parameter = parameters[int(index)]
-        own = value if name == "step" else scatter(value, parameter)
-        fits = own.is_floating_point() and own.shape == (() if name == "step" else parameter.shape)
-        if not fits or (name == "step" and not float(value) >= 0):
+        fits = value.is_floating_point() and value.shape == (() if name == "step" else parameter.shape)
+        if wanted and (not fits or (name == "step" and not float(value) >= 0)):
             raise ValueError(f"{key[:50]} of the optimiser does not fit its parameter")
-        state.setdefault(int(index), {})[name] = own
-    wanted = KEPT.get(type(optimizer))
-    if wanted is not None and any(entry.keys() != wanted for entry in state.values()):
+        own: Any = scatter(value, parameter) if name != "step" and value.shape == parameter.shape else value
+        state.setdefault(int(index), {})[name] = own.item() if value.dtype == torch.int64 and not value.dim() else own
+    if wanted and any(entry.keys() != wanted for entry in state.values()):
         raise ValueError(f"the optimiser's state is not that of {type(optimizer).__name__}")
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    groups = optimizer.state_dict()["param_groups"]
+    for group, found in zip(groups, numbers, strict=True) if not wanted else ():
+        group |= {name: value for name, value in found.items() if type(group.get(name)) in (int, float)}
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _kept(optimizer: torch.optim.Optimizer) -> set[str]:
+    """What an optimiser keeps of a parameter, where that is known."""
+    also = {"max_exp_avg_sq"} if any(group.get("amsgrad") for group in optimizer.param_groups) else set()
+    return KEPT[type(optimizer)] | also if type(optimizer) in KEPT else set()

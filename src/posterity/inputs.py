@@ -19,17 +19,26 @@ LOOKED_AT = 2**28
 """Bytes of a tensor, at most, that its fingerprint is made of."""
 
 
-def call(network: nn.Module, x: Any, weights: Mapping[str, Tensor] | None = None, ties: bool = True) -> Any:
+def call(
+    network: nn.Module,
+    x: Any,
+    weights: Mapping[str, Tensor] | None = None,
+    ties: bool = True,
+    after: dict[str, Tensor] | None = None,
+) -> Any:
     """Call a network with x: a tuple or list gives positional arguments, a mapping keyword arguments.
 
     With `weights` it is called with these in place of its own parameters and buffers of the same names, and with `ties`
-    of all other names that these have.
+    of all other names that these have. `after` gets what these have become: a network may replace a buffer.
     """
     args = tuple(x) if isinstance(x, (tuple, list)) else () if isinstance(x, Mapping) else (x,)
     kwargs = dict(x) if isinstance(x, Mapping) else {}
     if weights:
         swapped = _with_ties(network, weights) if ties else dict(weights)
-        return torch.func.functional_call(network, swapped, args, kwargs, tie_weights=False)
+        result = torch.func.functional_call(network, swapped, args, kwargs, tie_weights=False)
+        if after is not None:
+            after.update({name: swapped[name] for name in weights})
+        return result
     return network(*args, **kwargs)
 
 

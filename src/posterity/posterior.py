@@ -87,6 +87,8 @@ class Posterior(nn.Module):
     space: tuple[tuple[Any, ...], ...] = (RATE,)
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
+    #: β · penalty / N of the last `loss`: what `fit` takes from it to tell of the likelihood.
+    weighed: Tensor | None = None
 
     def __init__(self, network: nn.Module, *, samples: int = 1, output: str | int | None = None) -> None:
         super().__init__()
@@ -201,10 +203,12 @@ class Posterior(nn.Module):
             if weight.numel() != log_prob.shape[1]:
                 raise Error(f"weight must hold one number per datum: {log_prob.shape[1]}, not {tuple(weight.shape)}.")
             log_prob = log_prob * weight.reshape(-1)
-        return -self.models * log_prob.mean() + beta * penalty / size
+        weighed = beta * penalty / size
+        self.weighed = torch.as_tensor(weighed).detach()
+        return -self.models * log_prob.mean() + weighed
 
 
-def attempt(network: nn.Module, function: Callable[[], Tensor]) -> Tensor | None:
+def attempt(network: nn.Module, function: Callable[[], Any]) -> Any:
     """What a vectorised call of a network gives; None where torch cannot vectorise it.
 
     The network keeps nothing of it, and torch's generator is as it was where it failed.

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import time
 import warnings
@@ -72,16 +73,19 @@ class Run:
         arrange(posterior.network, self.layout)
         graph = graph and device.type == "cuda" and self.processes.count == 1 and accelerator.scaler is None
         self.objective: Any = self.processes.wrap(_Objective(posterior, settings.size, augment, self.layout))
-        groups = _groups(posterior, settings)
-        self.rates = [(group["lr"], rates[group.pop("posterior")]) for group in groups]
-        self.optimizer = _optimizer(optimizer, groups, device, graph)
+        self.optimizer = _optimizer(optimizer, _groups(posterior, settings), settings.lr)
+        if callable(optimizer):
+            self.settings = dataclasses.replace(settings, optimizer=_described(self.optimizer))
+        self.rates = _rates(posterior, self.optimizer, rates)
+        for group in self.optimizer.param_groups if graph else ():  # a graph reads the rates from the device
+            group["lr"] = torch.tensor(group["lr"], device=device)
+            group |= {"capturable": True} if "capturable" in group else {}
         self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
         self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
         self.count = self.since = 0
-        # The loss and its second term, β · penalty / N, summed over an epoch's steps; and that term of the last step.
-        self.sum, self.weighed, self.term = (torch.zeros((), device=device) for _ in range(3))
-        self.beta_now = torch.zeros((), device=device, requires_grad=True)
+        # The loss and its likelihood, summed over an epoch's steps; its other term in the last step; and β.
+        self.sum, self.nll, self.term, self.beta_now = (torch.zeros((), device=device) for _ in range(4))
         self.advance: Callable[[Batch], Tensor] = Graph(self._advance, device) if graph else self._advance
         self.last_loss = math.nan
         self.looks = device.type == "cpu"
@@ -97,11 +101,10 @@ class Run:
                 group["lr"].fill_(rate * schedule(t))
             else:
                 group["lr"] = rate * schedule(t)
-        with torch.no_grad():
-            self.beta_now.fill_(self.beta(t))
+        self.beta_now.fill_(self.beta(t))
         loss = self.advance(batch).detach()
         self.sum += loss
-        self.weighed += self.term
+        self.nll += loss - self.term
         if not self.looks and self.count % LOOK_EVERY == 0:
             self._look(loss)
         self.count += 1
@@ -142,19 +145,20 @@ class Run:
     def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
         with self.accelerator.autocast():
             loss: Tensor = objective(x, batch.y, self._weight(batch), self.beta_now, batch.share)
+        self._keep_term()
         self.optimizer.zero_grad(set_to_none=True)
-        self.beta_now.grad = None
         self.accelerator.backward(loss)
         self.processes.reduce()
-        self._weigh(self.beta_now.grad)
         return loss
 
     @torch.no_grad()
-    def _weigh(self, slope: Tensor | None) -> None:
-        """The term of the loss that β weighs: β times the loss's slope in β, so that it is the step's own."""
-        scaler = self.accelerator.scaler
-        factor = 1.0 if scaler is None else 1 / scaler.get_scale()
-        self.term.copy_(factor * self.beta_now * slope if slope is not None else torch.zeros_like(self.term))
+    def _keep_term(self) -> None:
+        """β · penalty / N of this step: as the loss had it or, where a loss of the user's own does not tell, anew."""
+        weighed, self.posterior.weighed = self.posterior.weighed, None
+        if weighed is None:
+            with self.processes.whole():
+                weighed = self.beta_now * self.posterior.penalty() / self.settings.size
+        self.term.copy_(weighed)
 
     def _weight(self, batch: Batch) -> Tensor | None:
         """Of each row, such that the mean of all processes' losses is the loss of the whole batch."""
@@ -207,14 +211,14 @@ class Run:
             "epoch": epoch,
             "step": self.count,
             "loss": mean,
-            "nll": mean - float(self.processes.mean(self.weighed)) / steps,
+            "nll": float(self.processes.mean(self.nll)) / steps,
             "divergence": self._divergence(),
             "beta": self.beta(max(0, self.count - 1) / self.total),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
         }
         self.sum.zero_()
-        self.weighed.zero_()
+        self.nll.zero_()
         self.since = 0
         return record
 
@@ -258,8 +262,12 @@ class Run:
         names = ("count", "since", "last_loss")
         return checkpoints.State(
             dataclasses.asdict(self.settings),
-            {"history": list(history), **{name: getattr(self, name) for name in names}},
-            {"sum": total, "weighed": self.processes.mean(self.weighed)},
+            {
+                "history": list(history),
+                "groups": checkpoints.group_numbers(self.optimizer),
+                **{name: getattr(self, name) for name in names},
+            },
+            {"sum": total, "nll": self.processes.mean(self.nll)},
             self._whole_state(),
             self.processes.gather(checkpoints.flatten_optimizer(self.optimizer)),
             best,
@@ -277,9 +285,11 @@ class Run:
             )
         try:
             self.load(found.posterior)
-            checkpoints.unflatten_optimizer(self.optimizer, found.optimizer, self.processes.scatter)
+            checkpoints.unflatten_optimizer(
+                self.optimizer, found.optimizer, self.processes.scatter, found.progress["groups"]
+            )
             self.sum.copy_(found.extra["sum"])
-            self.weighed.copy_(found.extra["weighed"])
+            self.nll.copy_(found.extra["nll"])
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
             if not 0 <= self.since <= self.count <= self.total:
@@ -342,16 +352,15 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     own = {id(p): p for p in posterior.variational()}
     noise = {id(p): p for p in posterior.likelihood.parameters()}
     rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise]
-    factor = posterior.rate if settings.optimizer == "sgd" else 1.0
     lr_posterior = settings.lr * posterior.relative_rate if settings.lr_posterior is None else settings.lr_posterior
     kinds = [
-        (rest, settings.lr, settings.weight_decay, False),
-        (list(noise.values()), NOISE_RATE * settings.lr, 0.0, False),
-        (list(own.values()), lr_posterior * factor, 0.0, True),
+        (rest, settings.lr, settings.weight_decay),
+        (list(noise.values()), NOISE_RATE * settings.lr, 0.0),
+        (list(own.values()), lr_posterior, 0.0),
     ]
     groups = [
-        {"params": trained, "lr": lr, "weight_decay": decay, "posterior": is_posterior}
-        for parameters, lr, decay, is_posterior in kinds
+        {"params": trained, "lr": lr, "weight_decay": decay}
+        for parameters, lr, decay in kinds
         if (trained := [p for p in parameters if p.requires_grad])
     ]
     if not groups:
@@ -359,22 +368,49 @@ def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
     return groups
 
 
-def _optimizer(kind: Any, groups: list[dict[str, Any]], device: torch.device, graph: bool) -> torch.optim.Optimizer:
-    fused = device.type == "cuda"
+def _optimizer(kind: Any, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+    """The optimiser of these groups; one of the user's own must hold the same parameters."""
+    given = {id(p) for group in groups for p in group["params"]}
+    fused = groups[0]["params"][0].device.type == "cuda"
     if kind == "adam":
-        made: Any = torch.optim.AdamW(groups, fused=fused)
-    elif kind == "sgd":
-        made = torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
-    else:
-        made = kind(groups) if callable(kind) else None
-    if not isinstance(made, torch.optim.Optimizer):
+        return torch.optim.AdamW(groups, fused=fused)
+    if kind == "sgd":
+        return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
+    if not callable(kind):
         raise Error(f"optimizer must be 'adam', 'sgd', or a function of groups that makes one; got {kind!r}.")
-    if len(made.param_groups) != len(groups):
-        raise Error(f"The optimizer has {len(made.param_groups)} groups of parameters where {len(groups)} were given.")
-    for group in made.param_groups if graph else ():  # a graph reads the rates from the device
-        group["lr"] = torch.tensor(group["lr"], device=device)
-        group |= {"capturable": True} if "capturable" in group else {}
+    made = kind(groups)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise Error(f"The function given as optimizer must return one of torch's; it returned {type(made).__name__}.")
+    if isinstance(made, torch.optim.LBFGS):
+        raise Error("LBFGS evaluates the loss several times a step, which fit does not: take another optimizer.")
+    if {id(p) for group in made.param_groups for p in group["params"]} != given:
+        raise Error("The optimizer must hold the parameters of the groups that it was given, and no others.")
+    usual = inspect.signature(type(made)).parameters.get("lr")
+    own = made.defaults.get("lr")
+    if usual is not None and own not in (usual.default, lr) and all(group["lr"] != own for group in made.param_groups):
+        raise Error(f"The groups have their rates, so that the optimizer's own is not used: give fit lr={own}.")
     return made
+
+
+def _rates(
+    posterior: Posterior, optimizer: torch.optim.Optimizer, rates: tuple[schedules.Schedule, schedules.Schedule]
+) -> list[tuple[float, schedules.Schedule]]:
+    """The rate of each group of the optimiser and its schedule; the posterior's own has another under SGD."""
+    own = {id(p) for p in posterior.variational()}
+    found = []
+    for group in optimizer.param_groups:
+        is_own = {id(p) in own for p in group["params"]}
+        if len(is_own) > 1:
+            raise Error("The optimizer must keep the posterior's parameters in a group of their own, as it got them.")
+        factor = posterior.rate if isinstance(optimizer, torch.optim.SGD) and True in is_own else 1.0
+        found.append((factor * float(group["lr"]), rates[True in is_own]))
+    return found
+
+
+def _described(optimizer: torch.optim.Optimizer) -> str:
+    """What a checkpoint remembers of an optimiser of the user's own."""
+    plain = {k: v for k, v in sorted(optimizer.defaults.items()) if v and isinstance(v, (bool, int, float, str, tuple))}
+    return f"{type(optimizer).__qualname__}({', '.join(f'{name}={value!r}' for name, value in plain.items())})"
 
 
 def reseed(seed: int, device: torch.device) -> None:

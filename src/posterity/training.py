@@ -74,7 +74,8 @@ def fit(
             (10 for IBNN), which LIVI has too. A learned noise has ten times `lr`.
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), "sgd" (Nesterov momentum 0.9), or a function that makes one of torch's from the list
-            of parameter groups, each with its rate and its decay: `lambda groups: torch.optim.RMSprop(groups)`.
+            of parameter groups, each with its rate, from `lr`, and its decay:
+            `lambda groups: torch.optim.RMSprop(groups)`.
         schedule: of the rates: "cosine" (to zero), "constant", "piecewise" (the iBNN paper's), or a function of t,
             which goes from 0 to 1.
         schedule_posterior: of `lr_posterior`, where it differs.

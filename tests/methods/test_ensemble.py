@@ -413,3 +413,50 @@ def test_the_config_tells_which_layers_differ():
     assert DeepEnsemble(seeded(mlp), 2, seed=0).config()["layers"] is None
     posterior = DeepEnsemble(seeded(mlp), 2, layers="last", seed=0)
     assert posterior.config()["layers"] == posterior.weights.names == ["2.weight", "2.bias"]
+
+
+class Centred(nn.Module):
+    """Less a running mean, which it replaces (a plain assignment) or changes in place."""
+
+    def __init__(self, place: bool, images: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3) if images else nn.Linear(5, 4)  # convolutions run one by one on a processor
+        self.last = nn.LazyLinear(3)
+        self.place = place
+        self.register_buffer("mean", torch.zeros(4, 1, 1) if images else torch.zeros(4))
+
+    def forward(self, x):
+        h = self.first(x)
+        if self.training:
+            now = 0.9 * self.mean + 0.1 * h.detach().mean([d for d in range(h.dim()) if d != 1]).view_as(self.mean)
+            if self.place:
+                self.mean.copy_(now)
+            else:
+                self.mean = now
+        return self.last((h - self.mean).flatten(1))
+
+
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("place", [False, True])
+@pytest.mark.parametrize("adversarial", [None, 0.1])
+def test_members_keep_buffers_that_are_replaced_and_those_that_are_changed(images, place, adversarial):
+    x = torch.randn(6, 1, 5, 5, generator=generator()) if images else torch.randn(6, 5, generator=generator())
+    network = Centred(place, images)
+    network(x)
+    posterior = DeepEnsemble(network, members=3, adversarial=adversarial, seed=0)
+    posterior.train()
+    networks = [posterior.member(m).train() for m in range(3)]
+    posterior.loss(x, torch.arange(6) % 3, size=6).backward()
+    for m, alone in enumerate(networks):
+        alone(x)
+        if adversarial is None:
+            torch.testing.assert_close(posterior.buffer0[m], alone.mean)
+        assert bool((posterior.buffer0[m] != networks[(m + 1) % 3].mean).any())
+    assert posterior.vectorised
+
+
+def test_a_mistake_does_not_end_vectorising():
+    posterior = DeepEnsemble(seeded(mlp), members=2, seed=0)
+    with pytest.raises(RuntimeError):
+        posterior(torch.randn(4, 77))
+    assert posterior.vectorised

@@ -82,7 +82,7 @@ class DeepEnsemble(Posterior):
         super().__init__(network, samples=members if samples is None else samples, output=output)
         self.members = self.models = self.draws = members
         self.adversarial = None if adversarial is None else positive(adversarial, "adversarial")
-        self.vectorised, self.proven = True, set[bool]()  # in which modes, training or not
+        self.vectorised = True
         self.weights = Weights(network, layers, frozen=False)
         self.layers = None if layers is None else self.weights.names
         generator = as_generator(seed, generator)
@@ -168,36 +168,38 @@ class DeepEnsemble(Posterior):
 
     def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
         """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
-        everyone = chosen == list(range(self.members))
+        everyone, compiling = chosen == list(range(self.members)), torch.compiler.is_compiling()
         buffers = {name: getattr(self, f"buffer{index}") for index, name in enumerate(self.buffer_names)}
+        apart = self.network.training and not compiling  # an attempt that fails leaves no trace in the buffers
         with seeded(generator, x):
-            whole = not buffers or (everyone and not torch.compiler.is_compiling())  # a part of them would be a copy
-            if self.vectorised and whole and together(self.network, self.weights.size):
+            whole = not buffers or (everyone and not compiling)  # a part of them would be a copy
+            tried = self.vectorised and whole and together(self.network, self.weights.size)
+            if tried:
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(0, 0 if each else None), randomness="different")
-                proven = self.network.training in self.proven
-                kept = buffers if proven else {name: buffer.clone() for name, buffer in buffers.items()}
-                done = attempt(self.network, lambda: run(weights | kept, x))
+                state = weights | {name: buffer.clone() if apart else buffer for name, buffer in buffers.items()}
+                done = attempt(self.network, lambda: run(state, x))
                 if done is not None:
-                    for name in () if proven else buffers:
-                        buffers[name].copy_(kept[name])
-                    self.proven.add(self.network.training)
-                    return done
-                self.vectorised = False
-            rows = self.flat.unbind(0)
-            return torch.stack(
-                [
-                    self._call(
-                        self.weights.split(rows[m]) | {name: buffer[m] for name, buffer in buffers.items()},
-                        inputs.apply(x, lambda t, i=i: t[i]) if each else x,  # type: ignore[misc]
-                    )
-                    for i, m in enumerate(chosen)
-                ]
-            )
+                    for name, after in done[1].items():
+                        _keep(buffers[name], after)
+                    return done[0]
+            rows, outputs = self.flat.unbind(0), []
+            for i, m in enumerate(chosen):
+                own = {name: buffer[m].clone() if apart else buffer[m] for name, buffer in buffers.items()}
+                part = inputs.apply(x, lambda t, i=i: t[i]) if each else x  # type: ignore[misc]
+                output, changed = self._call(self.weights.split(rows[m]) | own, part)
+                for name, after in changed.items():
+                    _keep(buffers[name][m], after)
+                outputs.append(output)
+            self.vectorised &= not tried  # it failed where one by one did not
+            return torch.stack(outputs)
 
-    def _call(self, weights: dict[str, Tensor], x: Any) -> Tensor:
+    def _call(self, state: dict[str, Tensor], x: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """A member's output and, in training, its buffers afterwards."""
+        after: dict[str, Tensor] | None = {} if self.network.training and not torch.compiler.is_compiling() else None
         with clean(self.network):
-            return inputs.output(inputs.call(self.network, x, weights), self.output)
+            output = inputs.output(inputs.call(self.network, x, state, after=after), self.output)
+        return output, {name: after[name] for name in self.buffer_names} if after is not None else {}
 
     def _spread(self, n: int, generator: torch.Generator | None) -> list[int]:
         """n members in ascending order, each as often as the others or once more."""
@@ -237,6 +239,13 @@ class Members(Functions):
 
     def _must_loop(self) -> bool:
         return super()._must_loop() or not together(self.network, self.size)
+
+
+@torch.no_grad()
+def _keep(buffer: Tensor, after: Tensor) -> None:
+    """Put what a buffer has become in its place."""
+    if after.shape == buffer.shape:
+        buffer.copy_(after)
 
 
 def together(network: nn.Module, size: int) -> bool:
