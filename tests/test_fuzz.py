@@ -118,7 +118,10 @@ def fit(folder):
         lambda head, state: head["progress"].update(since=1.5),
         lambda head, state: head["progress"].update(since=2**31),
         lambda head, state: head["progress"].update(count=-1),
-        lambda head, state: head["progress"].update(penalty="x"),
+        lambda head, state: head["progress"].update(last_loss="x"),
+        lambda head, state: head["progress"].update(groups="x"),
+        lambda head, state: head["progress"].update(groups=[{"k": "x"}, {}]),
+        lambda head, state: state.pop("extra/nll"),
         lambda head, state: head["progress"].update(history=[[]]),
         lambda head, state: head["progress"].update(history=[{"loss": 10**400}]),
         lambda head, state: head.update(best={"epoch": 1.5, "validation": 0.1}),
@@ -146,7 +149,7 @@ def test_checkpoints_that_no_run_wrote_are_an_error(tmp_path, change):
         fit(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5_000, '{"format": 1}'])
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5_000, '{"format": 2}', '{"format": 1}'])
 def test_checkpoints_whose_head_is_strange_are_an_error(tmp_path, text):
     save_file({"x": torch.zeros(1)}, tmp_path / checkpoints.NAME, {"posterity": text})
     with pytest.raises(posterity.Error):
