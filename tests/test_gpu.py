@@ -36,11 +36,15 @@ def test_draws_are_those_of_the_processor(name, monkeypatch):
 def test_a_graph_gives_the_same_numbers(name, recwarn):
     x = torch.randn(70, 1, 6, 6, generator=generator())  # the last batch of an epoch is smaller
     y = (x.mean((1, 2, 3)) > 0).long()
-    trained = []
+    trained, likelihoods = [], []
     for graph in (False, True):
         posterior = METHODS[name](seeded(ConvNet), seed=0)
-        posterity.fit(posterior, (x, y), epochs=6, batch_size=16, lr=1e-2, seed=0, graph=graph, progress=False)
+        history = posterity.fit(
+            posterior, (x, y), epochs=6, batch_size=16, lr=1e-2, seed=0, graph=graph, progress=False
+        )
         trained.append(torch.cat([p.detach().flatten() for p in posterior.parameters()]))
+        likelihoods.append(torch.tensor(history.column("nll")))
+    torch.testing.assert_close(*likelihoods, rtol=1e-3, atol=1e-3)
     assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
     torch.testing.assert_close(*trained, rtol=1e-3, atol=1e-3)
 
