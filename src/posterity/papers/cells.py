@@ -46,6 +46,7 @@ OPTIMIZERS = {
 ON_GPU: dict[str, dict[str, Any]] = {
     "bf16": {"precision": "bf16", "compile": True, "graph": True},
     "float32": {"graph": True},
+    "float32, compiled": {"compile": True, "graph": True},
 }
 
 

@@ -291,7 +291,7 @@ def _short(bench: Bench, network: str, data: str) -> Cell:
 
 def _float(bench: Bench, network: str, data: str) -> Cell:
     """iBNN-16 in single precision, as published."""
-    return replace(_cell(bench, network, data, "iBNN-16"), gpu="float32")
+    return replace(_cell(bench, network, data, "iBNN-16"), gpu="float32, compiled")
 
 
 def _entropic(bench: Bench, network: str, data: str, components: int, gamma: float, samples: int = 2) -> Cell:
