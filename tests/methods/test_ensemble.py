@@ -460,3 +460,15 @@ def test_a_mistake_does_not_end_vectorising():
     with pytest.raises(RuntimeError):
         posterior(torch.randn(4, 77))
     assert posterior.vectorised
+
+
+def test_an_input_without_a_say_stays_where_it_is():
+    class Masked(nn.Linear):
+        def forward(self, x, mask):
+            return super().forward(x)
+
+    x, mask = torch.randn(4, 5, generator=generator()), torch.ones(4)
+    posterior = DeepEnsemble(seeded(lambda: Masked(5, 3)), members=2, adversarial=0.1, seed=0)
+    alone = DeepEnsemble(seeded(lambda: nn.Linear(5, 3)), members=2, adversarial=0.1, seed=0)
+    y = torch.arange(4) % 3
+    torch.testing.assert_close(posterior.loss((x, mask), y, size=4), alone.loss(x, y, size=4))

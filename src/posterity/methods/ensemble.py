@@ -121,7 +121,8 @@ class DeepEnsemble(Posterior):
         if not moving or step is None:
             raise Error("Adversarial training moves the inputs: they must be floating-point numbers.")
         clean = likelihood.log_prob(self._outputs(chosen, x, generator, each=True), y)
-        signs = iter([g.sign() for g in torch.autograd.grad(-clean.sum(), moving, retain_graph=True)])
+        slopes = torch.autograd.grad(-clean.sum(), moving, retain_graph=True, materialize_grads=True)
+        signs = iter([slope.sign() for slope in slopes])
         x = inputs.apply(x, lambda t: t.detach() + step * next(signs) if t.is_floating_point() else t)
         return (clean + likelihood.log_prob(self._outputs(chosen, x, generator, each=True), y)) / 2
 
