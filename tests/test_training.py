@@ -314,6 +314,7 @@ class Counting(torch.optim.Optimizer):
             for p in group["params"]:
                 state = self.state[p]
                 state["seen"] = state.get("seen", 0) + 1
+                assert isinstance(state["seen"], int)
                 state["slow"] = 0.9 * state.get("slow", 0.0) + p.grad.mean(tuple(range(p.dim())))
                 p -= group["lr"] / (group["k"] * state["seen"]) * (p.grad + state["slow"])
 

@@ -446,12 +446,15 @@ def test_members_keep_buffers_that_are_replaced_and_those_that_are_changed(image
     posterior = DeepEnsemble(network, members=3, adversarial=adversarial, seed=0)
     posterior.train()
     networks = [posterior.member(m).train() for m in range(3)]
-    posterior.loss(x, torch.arange(6) % 3, size=6).backward()
+    y = torch.arange(6) % 3
+    posterior.loss(x, y, size=6).backward()
     for m, alone in enumerate(networks):
-        alone(x)
-        if adversarial is None:
-            torch.testing.assert_close(posterior.buffer0[m], alone.mean)
-        assert bool((posterior.buffer0[m] != networks[(m + 1) % 3].mean).any())
+        moved = x.clone().requires_grad_()
+        nn.functional.cross_entropy(alone(moved), y).backward()
+        if adversarial is not None:
+            alone(x + adversarial * moved.grad.sign())
+        torch.testing.assert_close(posterior.buffer0[m], alone.mean)
+        assert bool((posterior.buffer0[m] != 0).all())
     assert posterior.vectorised
 
 

@@ -1,6 +1,7 @@
 """Deep ensembles: several networks, each trained from an initialisation of its own."""
 
 import inspect
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,16 +165,23 @@ class DeepEnsemble(Posterior):
 
     def _states(self, chosen: slice | Tensor) -> dict[str, Tensor]:
         """Parameters and buffers of some members by name, each `[some, *shape]`."""
-        buffers = {name: getattr(self, f"buffer{index}")[chosen] for index, name in enumerate(self.buffer_names)}
-        return self.weights.split(self.flat[chosen]) | buffers
+        return self.weights.split(self.flat[chosen]) | {name: kept[chosen] for name, kept in self._kept().items()}
+
+    def _kept(self) -> dict[str, Tensor]:
+        """The members' buffers by name, each `[members, *shape]`."""
+        return {name: getattr(self, f"buffer{index}") for index, name in enumerate(self.buffer_names)}
+
+    @property
+    def _apart(self) -> bool:
+        """Whether buffers are copied and put back: in training, but a compiled step changes them in place."""
+        return self.network.training and not torch.compiler.is_compiling()
 
     def _outputs(self, chosen: list[int], x: Any, generator: torch.Generator | None, each: bool = False) -> Tensor:
         """Outputs of the chosen members, `[some, batch, ...]`; with `each`, x has a part `[batch, ...]` for each."""
         everyone, compiling = chosen == list(range(self.members)), torch.compiler.is_compiling()
-        buffers = {name: getattr(self, f"buffer{index}") for index, name in enumerate(self.buffer_names)}
-        apart = self.network.training and not compiling  # an attempt that fails leaves no trace in the buffers
+        buffers, apart = self._kept(), self._apart  # an attempt that fails leaves no trace in the buffers
         with seeded(generator, x):
-            whole = not buffers or (everyone and not compiling)  # a part of them would be a copy
+            whole = not buffers or (everyone and not compiling)  # those of a part could not be put back
             tried = self.vectorised and whole and together(self.network, self.weights.size)
             if tried:
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
@@ -187,7 +195,7 @@ class DeepEnsemble(Posterior):
             rows, outputs = self.flat.unbind(0), []
             for i, m in enumerate(chosen):
                 own = {name: buffer[m].clone() if apart else buffer[m] for name, buffer in buffers.items()}
-                part = inputs.apply(x, lambda t, i=i: t[i]) if each else x  # type: ignore[misc]
+                part = inputs.apply(x, operator.itemgetter(i)) if each else x
                 output, changed = self._call(self.weights.split(rows[m]) | own, part)
                 for name, after in changed.items():
                     _keep(buffers[name][m], after)
@@ -197,7 +205,7 @@ class DeepEnsemble(Posterior):
 
     def _call(self, state: dict[str, Tensor], x: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """A member's output and, in training, its buffers afterwards."""
-        after: dict[str, Tensor] | None = {} if self.network.training and not torch.compiler.is_compiling() else None
+        after: dict[str, Tensor] | None = {} if self._apart else None
         with clean(self.network):
             output = inputs.output(inputs.call(self.network, x, state, after=after), self.output)
         return output, {name: after[name] for name in self.buffer_names} if after is not None else {}

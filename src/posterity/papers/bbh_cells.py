@@ -9,8 +9,7 @@ published   as in the authors' code: Adam with ε = 1e-5 at a constant 0.001 (Bb
 fair        the library's defaults for every method, and the same optimiser, epochs, batches and draws.
 other       of table 3. BbH with generators whose five draws each meet a part of the batch, and a rate that falls:
             with noise that all tensors share, with noise of their own, and with wider generators too. Those that
-            draw weights, as they are by default, with a tenth of the divergence: all of it leaves them with more
-            errors than MAP has.
+            draw weights, as they are by default, with a tenth of the divergence: all of it costs them errors.
 
 At size `small` the divergence of the published protocol is divided by the published number of images, so that it has
 its published weight beside the likelihood of one, and BbH's weight of it is that of the first 20 epochs.

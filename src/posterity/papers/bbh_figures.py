@@ -144,8 +144,9 @@ def _attack_picture(curves: Curves) -> "Figure":
 def weights(bench: Bench) -> Outcome:
     """Histograms of drawn weights by layer, and correlations of some of them; of the first seed."""
     found: dict[str, dict[str, Any]] = {}
+    trained = {protocol: recorded(bench, contenders(bench, "mnist", protocol)) for protocol in PROTOCOLS}
     for method, protocol in WEIGHTS:
-        records = recorded(bench, contenders(bench, "mnist", protocol)).get(method)
+        records = trained[protocol].get(method)
         if records:
             found[f"{method}, {'defaults' if protocol == 'fair' else 'as published'}"] = records[0]["weights"]
     layers = list(next(iter(found.values()))["layers"]) if found else []
