@@ -292,13 +292,18 @@ def test_rates_that_an_optimiser_of_ones_own_has_are_its_rates(given, rate):
 
 
 def test_sgd_of_ones_own_is_sgd():
+    made = []
+
     def nesterov(groups):
-        return torch.optim.SGD(groups, momentum=0.9, nesterov=True)
+        made.append(torch.optim.SGD(groups, momentum=0.9, nesterov=True))
+        return made[0]
 
     one, other = (posterity.IBNN(seeded(mlp), 3, seed=0) for _ in range(2))
-    fit(one, optimizer="sgd", lr=0.01)
-    fit(other, optimizer=nesterov, lr=0.01)
+    fit(one, optimizer="sgd", lr=0.01, lr_posterior=0.02, schedule="constant")
+    fit(other, optimizer=nesterov, lr=0.01, lr_posterior=0.02, schedule="constant")
     assert same(one, other)
+    assert [group["lr"] for group in made[0].param_groups] == pytest.approx([0.01, 0.02 * one.rate])
+    assert one.rate == 3
 
 
 class Counting(torch.optim.Optimizer):

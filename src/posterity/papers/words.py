@@ -92,8 +92,8 @@ but for table 1.
   bound. Its predictive distribution is no closer to that of NUTS than those of others, or the difference is chance.
 - *The baselines*: MAP, the ensemble and MC-dropout come to the published errors within chance, MAP to the published
   areas too. BbB and MNF do not: the bound wants most weights of the large layer at the prior, where they say nothing,
-  and the error pays for it. With a tenth of the divergence BbB is ahead of its published error. The authors' MNF forgets
-  the divergence of the convolutions.
+  and the error pays for it. With a tenth of the divergence BbB is ahead of its published error. The authors' MNF
+  forgets the divergence of the convolutions.
 - *BbH is less sure of outliers than others*: held with the library's defaults among the four that have run at size
   *full*, where it is also the least sure of digits and only the third as a detector: AUC measures how unsure a network
   is, AUROC whether it is unsure of the right images. As published it is yet to run at that size.
