@@ -29,6 +29,7 @@ class Added(Site):
         super().__init__(name, layer, ("input",))
         self.rate, self.on = rate, False
         self.mask: Tensor | None = None
+        self.calls: list[str] | None = None
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pre-hook: drop."""
@@ -40,6 +41,8 @@ class Added(Site):
                 )
             return None
         self.called = True
+        if self.calls is not None:
+            self.calls.append(self.name)
         if self.direct:
             return None
         changed, named = list(args), dict(kwargs)
@@ -122,11 +125,26 @@ def switched_on(added: Sequence[Drop], direct: list[str]) -> Iterator[None]:
                 site.on, site.mask = False, None
 
 
-def reasons_against(network: nn.Module, layers: Selector) -> dict[str, str | None]:
-    """The layers at which dropout can be added, and why others cannot.
+def in_order(network: nn.Module, added: Sequence[Drop], x: Any) -> list[str]:
+    """The names of the layers that a pass calls, as they come."""
+    calls: list[str] = []
+    hooked = [site for site in added if isinstance(site, Added)]
+    with switched_on(added, []):
+        for site in hooked:
+            site.called, site.calls = False, calls
+        try:
+            call(network, added, x)
+        finally:
+            for site in hooked:
+                site.calls = None
+    return calls
 
-    Unless they are named it is not added at the first of several, where it would take data away: on tables of few
-    columns that costs more than it tells. Nor at a bare matrix beside layers.
+
+def reasons_against(network: nn.Module, layers: Selector) -> dict[str, str | None]:
+    """The layers at which dropout can be added, and why others cannot: unless named, not at a matrix beside layers.
+
+    Nor, unless they are named, is it added at the layer that runs first, where it would take data away: on tables of
+    few columns that costs more than it tells. Passes tell which one that is (see `posterity.masks.Plans`).
     """
     reasons = select(network, layers)
     if layers is not None:
@@ -136,6 +154,4 @@ def reasons_against(network: nn.Module, layers: Selector) -> dict[str, str | Non
     called = [name for name in able if name in modules]
     for name in set(able) - set(called) if called else ():
         reasons[name] = "dropout is added at layers; layers= can name a matrix too"
-    if len(called or able) > 1:
-        reasons[(called or able)[0]] = "dropout is not added at the first layer, whose inputs are the data"
     return reasons

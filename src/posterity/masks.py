@@ -4,7 +4,7 @@ import contextlib
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,13 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from posterity import inputs
-from posterity.added import Drop, call, switched_on
+from posterity.added import Drop, call, in_order, switched_on
 from posterity.errors import Error
-from posterity.rows import change_last, evaluation_mode, is_blocked, layout
+from posterity.rows import FAILURES, change_last, evaluation_mode, is_blocked, layout
 from posterity.sites import find_direct
 from posterity.state import alone, clean
+
+T = TypeVar("T")
 
 
 class Kind(NamedTuple):
@@ -166,23 +168,31 @@ class Plan(NamedTuple):
     """What a pass through a network meets.
 
     Args:
-        added: whether dropout is added.
+        added: the layers and matrices at which dropout is added; none where the network drops by itself.
+        first: the one that is spared, because its inputs are the data.
         places: of the rows, at each dropout.
         direct: the layers that the network uses without calling them.
         missing: those that no dropout reaches, and why.
     """
 
-    added: bool
+    added: tuple[str, ...]
+    first: str | None
     places: list[Place]
     direct: list[str]
     missing: dict[str, str]
 
 
 class Plans:
-    """Plans of a network by the shape of a row; found by passes of two and of three rows, without masks."""
+    """Plans of a network by the shape of a row; found by passes of two and of three rows, without masks.
 
-    def __init__(self) -> None:
+    Args:
+        spare: whether no dropout is added at the layer that runs first.
+        wanted: whether it is worth a warning that no dropout acts.
+    """
+
+    def __init__(self, spare: bool, wanted: bool) -> None:
         self.known: dict[Any, Plan] = {}
+        self.spare, self.wanted = spare, wanted
 
     def find(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
         """The plan for rows like those of x; the network stays as it was."""
@@ -194,13 +204,15 @@ class Plans:
         key = None if compiling else tuple(tensor.shape[1:] for tensor in inputs.tensors(x))
         if key is None or key not in self.known:
             with alone(), contextlib.nullcontext() if compiling else torch.no_grad(), evaluation_mode(network):
-                plan = Plan(False, self._places(network, [], x), [], {})
+                plan = Plan((), None, self._places(network, [], x), [], {})
                 if not plan.places and added:
                     plan = self._with(network, added, x)
             if key is None:
                 return plan
-            if not plan.places and (added or any(map(rate_of, network.modules()))):
+            if not plan.places and self.wanted:
+                own = any(map(rate_of, network.modules()))
                 why = "does not use the layers where it was added" if added else "calls its own in training alone"
+                why = why if added or own else "has no layer at whose inputs it could be added"
                 warnings.warn(
                     f"No dropout acts in this network: it {why}, so all functions will be the same. Give the network "
                     "dropout modules that it calls in evaluation mode too.",
@@ -211,22 +223,37 @@ class Plans:
 
     def _with(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
         """The plan of a network to which dropout is added."""
-        with switched_on(added, []):
-            for site in added:
-                site.called = False
-            _inputs_of_dropouts(network, added, _repeated(x, 2))
+        compiling = torch.compiler.is_compiling()
+        calls = _few(lambda x: _silently(network, lambda: in_order(network, added, x)), x)
         direct = [site.name for site in added if not site.hooked]
         hooked = [site for site in added if site.hooked]
-        if torch.compiler.is_compiling():  # no gradient tells which of them are used
-            direct += [site.name for site in hooked if site.facts.linear and not site.called]
+        if compiling:  # no gradient tells which of them are used
+            missed = [site.name for site in hooked if site.facts.linear and not site.called]
+            if missed and not self.known:
+                raise Error("Not all layers were called: run the functions once before they are compiled or exported.")
+            direct += [name for name in missed if any(name in plan.direct for plan in self.known.values())]
         else:
-            direct += find_direct(hooked, network, _repeated(x, 2))
-        with switched_on(added, direct):
-            missing = {site.name: site.missing.replace("noise", "dropout") for site in added if site.missing}
-            return Plan(True, self._places(network, added, x), direct, missing)
+            direct += _few(lambda x: find_direct(hooked, network, x), x)
+        first = _first([site.name for site in added], calls, direct) if self.spare else None
+        acting = [site for site in added if site.name != first]
+        with switched_on(acting, direct):
+            missing = {site.name: site.missing.replace("noise", "dropout") for site in acting if site.missing}
+            return Plan(tuple(site.name for site in acting), first, self._places(network, acting, x), direct, missing)
 
     def _places(self, network: nn.Module, added: Sequence[Drop], x: Any) -> list[Place]:
-        two, three = (_inputs_of_dropouts(network, added, _repeated(x, rows)) for rows in (2, 3))
+        try:
+            two, three = (_inputs_of_dropouts(network, added, _repeated(x, rows)) for rows in (2, 3))
+        except FAILURES as error:
+            if torch.compiler.is_compiling():
+                raise
+            if not inputs.is_graph(x):
+                _inputs_of_dropouts(network, added, x)  # which says what is wrong with x
+                raise Error(
+                    "The network does not run on two rows and on three, so that a row's part of a mask is not known: "
+                    "use a method without masks."
+                ) from error
+            # All of x is one datum, in which every place has a mask of its own.
+            return [Place(None)] * len(_inputs_of_dropouts(network, added, x))
         if len(two) != len(three):
             raise Error("The network calls dropout a different number of times for two rows and for three.")
         places = [_place(a.shape, b.shape) for a, b in zip(two, three, strict=True)]
@@ -248,6 +275,29 @@ def _inputs_of_dropouts(network: nn.Module, added: Sequence[Drop], x: Any) -> li
     with Answer(record), clean(network):
         call(network, added, x)
     return seen
+
+
+def _first(names: list[str], calls: list[str], direct: list[str]) -> str | None:
+    """Of several layers that are used, the one that runs first; when those run that are not called is not known."""
+    used = [name for name in names if name in calls or name in direct]
+    if len(used) < 2:
+        return None
+    return used[0] if used[0] in direct else calls[0]
+
+
+def _silently(network: nn.Module, function: Callable[[], T]) -> T:
+    with Answer(none), clean(network):
+        return function()
+
+
+def _few(function: Callable[[Any], T], x: Any) -> T:
+    """`function` of two rows, or of x where the network does not take two rows."""
+    try:
+        return function(_repeated(x, 2))
+    except FAILURES:
+        if torch.compiler.is_compiling():
+            raise
+        return function(x)
 
 
 def _repeated(x: Any, rows: int) -> Any:

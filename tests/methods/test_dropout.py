@@ -363,7 +363,8 @@ def test_mistakes_are_named():
 
 
 def test_the_config_names_the_layers_where_dropout_was_added_and_none_where_it_was_not():
-    assert MCDropout(seeded(mlp), 0.2, seed=0).config()["layers"] == ["2"]
+    assert MCDropout(seeded(mlp), 0.2, layers="2", seed=0).config()["layers"] == ["2"]
+    assert MCDropout(seeded(mlp), 0.2, seed=0).config()["layers"] is None
     assert MCDropout(seeded(mlp), 0.0, seed=0).config()["layers"] is None
     own = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.3), nn.Linear(3, 2))
     assert MCDropout(own, 0.2, seed=0).config()["layers"] is None
@@ -386,3 +387,133 @@ def test_dropout_that_never_acts_in_a_drawn_function_is_told():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             quiet.eval().draw(3)(x)
+
+
+class Reversed(nn.Module):
+    """Its layers are defined in another order than they run; one does not run at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(8, 2), nn.Linear(3, 8)
+        self.unused = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_the_layer_that_is_spared_is_the_one_that_runs_first(tmp_path):
+    posterior, x = MCDropout(seeded(Reversed), 0.5, seed=0), torch.zeros(6, 3)
+    assert float(posterior.draw(20)(x).std(0).max()) > 0  # of zeros nothing could be dropped
+    assert posterior.describe().uncertain == ["head", "head.weight"]
+    x = torch.randn(6, 3)
+    posterity.save(MCDropout(seeded(Reversed), 0.5, seed=0), tmp_path / "fresh")  # before any pass
+    posterity.save(posterior, tmp_path / "model")
+    for name in ("fresh", "model"):
+        again = posterity.load(tmp_path / name, seeded(Reversed))
+        torch.testing.assert_close(again.draw(3, generator())(x), posterior.draw(3, generator())(x))
+
+
+def test_compiled_before_any_pass_it_spares_the_same_layer():
+    class Swapped(Reversed):
+        def __init__(self):
+            super().__init__()
+            del self.unused
+
+    x = torch.randn(6, 3)
+    compiled = torch.compile(MCDropout(seeded(Swapped), 0.5, seed=0).draw(3, generator()), backend="eager")
+    torch.testing.assert_close(compiled(x), MCDropout(seeded(Swapped), 0.5, seed=0).draw(3, generator())(x))
+    functions = MCDropout(seeded(Reversed), 0.5, seed=0).draw(3, generator())  # of which one layer is not called
+    with pytest.raises(posterity.Error, match="run the functions once"):
+        torch.export.export(functions, (x,))
+    outputs = functions(x)
+    torch.testing.assert_close(torch.export.export(functions, (x,)).module()(x), outputs)
+
+
+def test_a_first_pass_does_not_change_what_is_resumed(tmp_path):
+    data, options = (torch.randn(20, 3), torch.arange(20) % 2), {"seed": 0, "checkpoint": tmp_path, "progress": False}
+    posterity.fit(MCDropout(seeded(Reversed), seed=0), data, epochs=1, **options)
+    posterior = MCDropout(seeded(Reversed), seed=0)
+    posterity.predict(posterior, data[0])
+    assert len(posterity.fit(posterior, data, epochs=1, **options)) == 1
+
+
+def test_a_first_layer_that_is_not_called_is_spared_too():
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.body, self.head = nn.Linear(3, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(torch.relu(self.body(F.linear(x, self.stem.weight, self.stem.bias).relu())))
+
+    posterior = MCDropout(seeded(Direct), 0.5, seed=0)
+    posterior.draw(2)(torch.randn(6, 3))
+    assert [plan.first for plan in posterior.plans.known.values()] == ["stem"]
+
+
+def test_the_first_layer_is_that_of_the_inputs_given():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.deep, self.flat, self.head = nn.Linear(4, 8), nn.Linear(3, 8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(torch.relu(self.deep(x).mean(1) if x.dim() == 3 else self.flat(x)))
+
+    posterior = MCDropout(seeded(Branching), 0.5, seed=0)
+    functions, flat, deep = posterior.draw(3, generator()), torch.randn(5, 3), torch.randn(5, 2, 4)
+    other = copy.deepcopy(functions)
+    functions(flat)
+    other(deep)
+    assert torch.equal(functions(deep), other(deep))
+    assert torch.equal(functions(flat), other(flat))
+
+
+def test_a_layer_that_does_not_run_spares_none():
+    class Single(Reversed):
+        def forward(self, x):
+            return self.unused(x)
+
+    posterior = MCDropout(seeded(Single), 0.5, seed=0)
+    assert float(posterior.draw(20)(torch.randn(6, 3)).std(0).max()) > 0
+    assert posterior.describe().uncertain == ["unused", "unused.weight"]
+
+
+class Graph(nn.Module):
+    """Its rows are the nodes of one graph: two of them alone are none."""
+
+    def __init__(self, rate=0.0):
+        super().__init__()
+        self.a, self.b, self.drop = nn.Linear(3, 8), nn.Linear(8, 2), nn.Dropout(rate) if rate else nn.Identity()
+
+    def forward(self, x, joined):
+        return self.b(self.drop(torch.relu(joined @ self.a(x))))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_a_network_that_takes_all_rows_together_has_masks_for_all_of_them(rate):
+    posterior = MCDropout(seeded(lambda: Graph(rate)), 0.3, seed=0)
+    nodes = 300  # more than functions take at a time, where rows can be cut
+    x = torch.randn(nodes, 3), (torch.rand(nodes, nodes) > 0.7).float() / nodes
+    functions = posterior.draw(40, generator())
+    outputs = functions(x)
+    assert outputs.shape == (40, nodes, 2)
+    assert torch.equal(functions(x), outputs)
+    assert float(outputs.std(0).mean()) > 0.001
+    assert posterity.predict(posterior, x).probs.shape == (nodes, 2)
+    assert posterity.fit(posterior, (x, torch.arange(nodes) % 2), batch_size=nodes, epochs=1, progress=False)
+
+
+def test_a_network_that_takes_rows_by_fours_has_no_rows_to_mask():
+    class Fours(Reversed):
+        def forward(self, x):
+            return self.head(self.body(x).view(-1, 4, 8).flatten(0, 1))
+
+    with pytest.raises(posterity.Error, match="does not run on two rows and on three"):
+        MCDropout(seeded(Fours), 0.3, seed=0).draw(2)(torch.randn(8, 3))
+
+
+def test_where_nothing_can_be_dropped_that_is_said():
+    posterior = MCDropout(nn.Sequential(nn.LayerNorm(3)))
+    with pytest.warns(UserWarning, match="has no layer at whose inputs"):
+        posterity.predict(posterior, torch.randn(4, 3))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posterity import inputs
+from posterity import inputs, shares
 from posterity.added import add, call, reasons_against, switched_on
 from posterity.errors import Error
 from posterity.functions import Functions
@@ -36,7 +36,7 @@ class MCDropout(Posterior):
         rate: p of the dropout that is added; the network's own keeps its own.
         samples: training draws per datum (S).
         layers: at which layers dropout is added: a name pattern, a type of module, several of these, "first", "last",
-            or a function of name and module (see `posterity.layers.select`); by default all but the first.
+            or a function of name and module (see `posterity.layers.select`); by default all but the first that runs.
         output: which part of the network's result is the answer, where it returns several.
         seed: takes part in the contract, as `generator` does: nothing is random in the construction.
 
@@ -73,22 +73,23 @@ class MCDropout(Posterior):
         self.own = {name for name, module in network.named_modules() if rate_of(module)}
         if self.own and layers is not None:
             raise Error("The network has dropout of its own, so none is added: layers= has nothing to choose from.")
+        self.chosen = layers is not None
         self.reasons = {} if self.own else reasons_against(network, layers)
         names = [name for name, reason in self.reasons.items() if reason is None]
         self.added = add(network, names, self.rate_added)
-        self.plans = Plans()
+        self.plans = Plans(spare=not self.chosen, wanted=bool(self.own) or self.rate_added > 0)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under masks that are fresh for every row and sample, `[samples, batch, ...]`."""
         rows = inputs.rows(x)
         if rows is None:
             raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
-        plan = self.plans.find(self.network, self.added, x) if self.added else Plan(False, [], [], {})
-        added = self.added if plan.added else []
+        plan = self.plans.find(self.network, self.added, x) if self.added else Plan((), None, [], [], {})
+        added = [site for site in self.added if site.name in plan.added]
         if self.samples > 1:
             x = inputs.apply(x, lambda tensor: tensor.repeat(self.samples, *[1] * (tensor.dim() - 1)))
         mode = contextlib.nullcontext() if self.network.training else Answer(fresh)
-        with seeded(generator, x), mode, switched_on(added, plan.direct):
+        with seeded(generator, x), mode, switched_on(added, plan.direct), shares.copied(self.samples):
             out = inputs.output(call(self.network, added, x), self.output)
         return out.view(self.samples, rows, *out.shape[1:])
 
@@ -113,6 +114,9 @@ class MCDropout(Posterior):
         for name, why in [one for plan in self.plans.known.values() for one in plan.missing.items()]:
             reasons[name] = why
             added.pop(name, None)
+        for name in self._spared() & added.keys():
+            del added[name]
+            reasons[name] = "dropout is not added at the first layer, whose inputs are the data"
         lines = []
         for name, module, layer in walk(self.network):
             if layer not in (None, name):
@@ -130,9 +134,16 @@ class MCDropout(Posterior):
                 lines.append(Entry(key, str(tuple(p.shape)), drawn, reason or "a point: masks are drawn"))
         return Description(lines)
 
+    def _spared(self) -> set[str]:
+        """The layers that run first, so far as passes have shown it; before any, the one that is defined first."""
+        plans = [plan for plan in self.plans.known.values() if plan.added]
+        if not plans:
+            return {site.name for site in self.added[: not self.chosen]} if len(self.added) > 1 else set()
+        return {plan.first for plan in plans if plan.first} - {name for plan in plans for name in plan.added}
+
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments, as plain values; `layers` as the names that were chosen."""
-        layers = None if self.own or not self.rate_added else [site.name for site in self.added]
+        """The constructor's arguments, as plain values; `layers`, where it was given, as the names that were chosen."""
+        layers = [site.name for site in self.added] if self.chosen and self.rate_added else None
         return {"rate": self.rate_added, "samples": self.samples, "layers": layers, "output": self.output}
 
 
@@ -160,6 +171,6 @@ class Masked(Functions):
             with Answer(none):
                 return inputs.output(inputs.call(self.network, x), self.output)
         plan = self.plans.find(self.network, self.added, x)
-        added = self.added if plan.added else []
+        added = [site for site in self.added if site.name in plan.added]
         with Answer(Masks(noise, plan.places)), switched_on(added, plan.direct), clean(self.network):
             return inputs.output(call(self.network, added, x, weights), self.output)
