@@ -17,6 +17,7 @@ import posterity
 from pages import blocks
 from posterity import shares
 from posterity.loading import Batches
+from posterity.processes import Dropouts
 
 SOURCE = str(Path(posterity.__file__).parents[1])
 PREAMBLE = """
@@ -37,9 +38,12 @@ METHODS = {
     "local": lambda: posterity.BayesByBackprop(network(), samples=2),
     "flipout": lambda: posterity.BayesByBackprop(network(), estimator="flipout"),
     "ensemble": lambda: posterity.DeepEnsemble(network(), 3, seed=0),
-    "dropout": lambda: posterity.MCDropout(network(0.3)),
+    "ibnn, own dropout": lambda: posterity.IBNN(network(0.3), 4, samples=2, seed=0),
+    "local, own dropout": lambda: posterity.BayesByBackprop(network(0.3), samples=2),
+    "dropout": lambda: posterity.MCDropout(network(0.3), samples=2),
     "mnf": lambda: posterity.MNF(network(), seed=0),
     "bbh": lambda: posterity.BayesByHypernet(network(), seed=0),
+    "bbh, slices": lambda: posterity.BayesByHypernet(network(), samples=3, slice_batch=True, seed=0),
     "livi": lambda: posterity.LIVI(network(), seed=0),
     "map": lambda: posterity.MAP(network()),
 }
@@ -158,6 +162,34 @@ def test_noise_follows_the_row():
     assert torch.equal(torch.cat(parts), whole)
 
 
+class Folded(torch.nn.Module):
+    """Positions of a row become rows, one row's after another's, as before many a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop, self.b = torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.b(self.drop(self.a(x.flatten(0, 1)).relu())).unflatten(0, x.shape[:2]).mean(1)
+
+
+@pytest.mark.parametrize("method", ["map", "dropout", "ensemble", "bbb", "ibnn"])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_dropout_follows_rows_that_are_folded(method, samples):
+    options = {"members": 2} if method == "ensemble" else {}
+    posterior = posterity.methods()[method](Folded(), samples=samples, seed=0, **options).train()
+    x = torch.randn(8, 5, 4, generator=torch.Generator().manual_seed(1))
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        whole, parts = posterior(x), []
+        for rank in range(3):
+            share = shares.of(rank, 3, len(x))
+            with shares.taking(share), Dropouts():
+                torch.manual_seed(5)
+                parts.append(posterior(x[share.start : share.stop]))
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+
+
 def test_components_get_equal_rows_over_all_processes():
     """The rows of the whole batch go round the components, whichever process has them."""
     posterior = posterity.IBNN(torch.nn.Linear(2, 1), 4, seed=0)
@@ -169,7 +201,7 @@ def test_components_get_equal_rows_over_all_processes():
         share = shares.of(rank, 2, 8)
         with shares.taking(share):
             torch.manual_seed(3)
-            noise = shares.mine(posterior._training_noise(shares.whole(4), None), 1)
+            noise = shares.part(posterior._training_noise(shares.whole(4), None))
         seen += noise[:, 0].round().int().tolist()
     assert sorted(seen) == [0, 0, 1, 1, 2, 2, 3, 3]
 

@@ -40,11 +40,11 @@ class CropFlip:
         n, channels, height, width = x.shape
         every = shares.whole(n)
         moves = torch.randint(-self.pixels, self.pixels + 1, (2, every, 1), device=x.device)
-        down, right = (shares.mine(move) for move in moves)
+        down, right = (shares.part(move) for move in moves)
         rows = down + torch.arange(height, device=x.device)
         columns = right + torch.arange(width, device=x.device)
         if self.flip:
-            turned = shares.mine(torch.rand((every, 1), device=x.device)) < 0.5
+            turned = shares.part(torch.rand((every, 1), device=x.device)) < 0.5
             columns = torch.where(turned, columns.flip(1), columns)
         inside = _within(rows, height).unsqueeze(2) & _within(columns, width).unsqueeze(1)
         at = rows.clamp(0, height - 1).unsqueeze(2) * width + columns.clamp(0, width - 1).unsqueeze(1)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
     """An Accelerator of this run's own: what a caller had set up is there again afterwards."""
     if precision not in ("no", "bf16", "fp16"):
         raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
+    if precision == "fp16" and device.type == "cpu":
+        warnings.warn('On a processor precision="fp16" changes nothing: give "bf16" there.', stacklevel=4)
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState, PartialState
 
@@ -162,8 +165,7 @@ class Dropouts(TorchFunctionMode):
         training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
         if not training or not p:
             return x
-        copies = shares.copies(len(x))
-        if copies is None:
+        if shares.copies(len(x)) is None:
             return func(*args, **kwargs)
         masks = func(torch.ones((shares.whole(len(x)), *x.shape[1:]), dtype=x.dtype, device=x.device), p, True)
-        return x * shares.mine(masks, copies)
+        return x * shares.part(masks)

@@ -25,6 +25,7 @@ class Share(NamedTuple):
 
 
 _NOW: contextvars.ContextVar[Share | None] = contextvars.ContextVar("posterity_share", default=None)
+_COPIES: contextvars.ContextVar[int] = contextvars.ContextVar("posterity_copies", default=1)
 
 
 def of(rank: int, processes: int, rows: int) -> Share:
@@ -57,16 +58,40 @@ def copies(rows: int) -> int | None:
     return rows // (share.stop - share.start)
 
 
-def mine(noise: Tensor, each: int = 1) -> Tensor:
-    """The part of noise `[rows of the whole batch · each, ...]` that belongs to the rows here; a row's lie together."""
+def copied(times: int) -> contextlib.AbstractContextManager[None]:
+    """Inside, so many whole copies of the batch follow one another; else what comes of a row lies together."""
+    return contextlib.nullcontext() if _NOW.get() is None else _copied(times)
+
+
+@contextlib.contextmanager
+def _copied(times: int) -> Iterator[None]:
+    token = _COPIES.set(times)
+    try:
+        yield
+    finally:
+        _COPIES.reset(token)
+
+
+def part(noise: Tensor) -> Tensor:
+    """The part of noise for the whole batch, or for several rows of each of its rows, that belongs to the rows here."""
     share = _NOW.get()
-    return noise if share is None else noise[each * share.start : each * share.stop]
+    if share is None:
+        return noise
+    times = _COPIES.get()
+    times = times if len(noise) % (times * share.rows) == 0 else 1
+    rows = noise.unflatten(0, (times, share.rows, -1))
+    return rows.narrow(1, share.start, share.stop - share.start).flatten(0, 2)
+
+
+def here(row: int) -> int:
+    """A row of the whole batch as one of those here, or as the end that is nearest to it."""
+    share = _NOW.get()
+    return row if share is None else min(max(row, share.start), share.stop) - share.start
 
 
 def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Standard normal noise `[rows, ...]` for the rows here, or for copies of the batch one after another."""
+    """Standard normal noise `[rows, ...]` for the rows here, or for several of each of them (see `copied`)."""
     share = _NOW.get()
     if share is None or not copies(shape[0]):
         return posterior.randn(shape, like, generator)
-    noise = posterior.randn((whole(shape[0]), *shape[1:]), like, generator)
-    return noise.unflatten(0, (-1, share.rows))[:, share.start : share.stop].flatten(0, 1)
+    return part(posterior.randn((whole(shape[0]), *shape[1:]), like, generator))

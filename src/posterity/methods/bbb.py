@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posterity import inputs
+from posterity import inputs, shares
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.layers import Selector
@@ -158,7 +158,8 @@ class BayesByBackprop(WeightPosterior):
         stds = self.weights.split(self.stds)
         if self.samples > 1 and self.noises.all_local(ways):
             x = inputs.apply(x, lambda tensor: torch.cat([tensor] * self.samples))
-            return self.noises.run(x, means, stds, ways, generator).unflatten(0, (self.samples, -1))
+            with shares.copied(self.samples):
+                return self.noises.run(x, means, stds, ways, generator).unflatten(0, (self.samples, -1))
         return torch.stack([self.noises.run(x, means, stds, ways, generator) for _ in range(self.samples)])
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:

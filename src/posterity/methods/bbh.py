@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posterity import inputs
+from posterity import inputs, shares
 from posterity.errors import Error
 from posterity.generators import Generator
 from posterity.layers import Selector
@@ -171,7 +171,7 @@ class BayesByHypernet(WeightPosterior):
         z, clean, flat = self._sample(self._count, generator)
         rows = inputs.rows(x)
         if self.slice_batch and rows is not None and self.samples > 1:
-            edges = [rows * i // self.samples for i in range(self.samples + 1)]
+            edges = [shares.here(shares.whole(rows) * i // self.samples) for i in range(self.samples + 1)]
             parts = [(a, b, w) for a, b, w in zip(edges, edges[1:], flat, strict=False) if b > a]
             log_prob = torch.cat(
                 [likelihood.log_prob(self.call(inputs.between(x, a, b), w).unsqueeze(0), y[a:b]) for a, b, w in parts],
