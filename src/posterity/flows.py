@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posterity.likelihoods import wide
 from posterity.posterior import randn
 
 
@@ -66,20 +67,19 @@ class Couplings(nn.Module):
 
     def forward(self, u: Tensor, strength: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The image of u, all vectors in a row, `[n, total]`, and the log-determinant of the Jacobian, `[n]`."""
-        v = self._pad(u)
+        v = self._pad(wide(u))
         if strength is not None:
             strength = self._pad(strength.unsqueeze(0))
-        total = u.new_zeros(len(u))
-        for mask, free, inner, inner_bias, outer, outer_bias in zip(
-            self.masks, self.free, self.inner, self.inner_bias, self.outer, self.outer_bias, strict=True
-        ):
+        total = v.new_zeros(len(u))
+        steps = self.masks, self.free, self.inner, self.inner_bias, self.outer, self.outer_bias
+        for mask, free, inner, inner_bias, outer, outer_bias in zip(*map(wide, steps), strict=True):
             hidden = torch.tanh(torch.baddbmm(inner_bias, mask * v, inner))
             shift, gate = torch.baddbmm(outer_bias, hidden, outer).chunk(2, -1)
             log_gate = free * F.logsigmoid(gate)
             log_gate = log_gate if strength is None else strength * log_gate
             v = v * log_gate.exp() - torch.expm1(log_gate) * shift
             total = total + log_gate.sum((0, 2))
-        return v.transpose(0, 1).flatten(1).index_select(1, self.used), total
+        return v.transpose(0, 1).flatten(1).index_select(1, self.used).to(u.dtype), total
 
     def _pad(self, u: Tensor) -> Tensor:
         """`[n, total]` as `[vectors, n, width]`."""

@@ -296,3 +296,51 @@ def test_layers_chooses_and_describe_says_so():
     assert posterior.describe().uncertain == ["head", "head.weight"]
     chosen = posterity.IBNN(seeded(ConvNet), 2, layers=lambda name, layer: isinstance(layer, nn.Conv2d))
     assert chosen.sites.names == ["first", "second"]
+
+
+def test_one_feature_is_not_spread_over_many():
+    """Noise of three channels times grey images would be coloured ones."""
+    network = seeded(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)))
+    posterior = posterity.IBNN(network, 2, seed=0)
+    functions, grey = posterior.draw(2), torch.randn(5, 1, 8, 8)
+    assert posterior(torch.randn(5, 3, 8, 8)).shape == functions(torch.randn(5, 3, 8, 8))[:1].shape
+    for use in (posterior, functions, lambda x: posterity.predict(posterior, x)):
+        with pytest.raises(posterity.Error, match="takes 3 features"):
+            use(grey)
+
+
+class Ways(nn.Module):
+    """Rows and features; or rows, steps and features, which it turns round."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        turned = x.dim() == 3
+        out = self.b(torch.tanh(self.a(x.transpose(0, 1) if turned else x)))
+        return out.permute(1, 2, 0) if turned else out
+
+
+def test_rows_are_looked_for_again_where_inputs_have_other_axes():
+    posterior, x = posterity.IBNN(seeded(Ways), 2, seed=0), torch.randn(1, 1, 5).expand(5, 5, 5).contiguous()
+    for _ in range(2):
+        posterior(x[:, 0])
+        out = posterior(x)[0]  # rows, classes, steps: of all rows and steps the same but for the noise
+        assert float((out - out[:, :, :1]).abs().max()) < 1e-5
+        assert float((out[0] - out[1]).abs().max()) > 1e-3
+
+
+def test_a_layer_that_other_inputs_call_has_noise_for_each_row():
+    class Either(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(5, 3), nn.Linear(5, 3)
+
+        def forward(self, x, m=None):
+            return self.a(x) if m is None else self.b(m)
+
+    posterior, x = posterity.IBNN(seeded(Either), 2, seed=0), torch.ones(6, 5)
+    for _ in range(2):
+        for given in ({"x": x}, {"x": x, "m": x}):
+            assert len(posterior(given)[0].unique(dim=0)) == 6

@@ -2,6 +2,7 @@
 
 import inspect
 import operator
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -186,19 +187,17 @@ class DeepEnsemble(Posterior):
             if tried:
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(0, 0 if each else None), randomness="different")
-                state = weights | {name: buffer.clone() if apart else buffer for name, buffer in buffers.items()}
+                state = weights | (_copies(buffers) if apart else buffers)
                 done = attempt(self.network, lambda: run(state, x))
                 if done is not None:
-                    for name, after in done[1].items():
-                        _keep(buffers[name], after)
+                    _put([buffers[name] for name in done[1]], list(done[1].values()))
                     return done[0]
             rows, outputs = self.flat.unbind(0), []
             for i, m in enumerate(chosen):
-                own = {name: buffer[m].clone() if apart else buffer[m] for name, buffer in buffers.items()}
+                own = {name: buffer[m] for name, buffer in buffers.items()}
                 part = inputs.apply(x, operator.itemgetter(i)) if each else x
-                output, changed = self._call(self.weights.split(rows[m]) | own, part)
-                for name, after in changed.items():
-                    _keep(buffers[name][m], after)
+                output, changed = self._call(self.weights.split(rows[m]) | (_copies(own) if apart else own), part)
+                _put([own[name] for name in changed], list(changed.values()))
                 outputs.append(output)
             self.vectorised &= not tried  # it failed where one by one did not
             return torch.stack(outputs)
@@ -250,11 +249,22 @@ class Members(Functions):
         return super()._must_loop() or not together(self.network, self.size)
 
 
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of each."""
+    made = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    _put(list(made.values()), list(tensors.values()))
+    return made
+
+
 @torch.no_grad()
-def _keep(buffer: Tensor, after: Tensor) -> None:
-    """Put what a buffer has become in its place."""
-    if after.shape == buffer.shape:
-        buffer.copy_(after)
+def _put(places: list[Tensor], values: list[Tensor]) -> None:
+    """Put each value in its place, unless its shape is another; all of one type at once, for each is small."""
+    pairs = defaultdict(list)
+    for place, value in zip(places, values, strict=True):
+        if value.shape == place.shape:
+            pairs[place.dtype, value.dtype].append((place, value))
+    for alike in pairs.values():
+        torch._foreach_copy_([place for place, _ in alike], [value for _, value in alike])
 
 
 def together(network: nn.Module, size: int) -> bool:

@@ -23,6 +23,7 @@ from posterity import inputs, mixtures, shares
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, select, walk
+from posterity.likelihoods import wide
 from posterity.pairs import mirrored
 from posterity.posterior import (
     Description,
@@ -161,9 +162,8 @@ class IBNN(Posterior):
         self.sites.find_rows(self.network, x)
         if self.samples > 1:
             x = inputs.apply(x, lambda tensor: tensor.repeat_interleave(self.samples, 0))
-        result = self.sites.run(
-            self.network, x, shares.mine(self._training_noise(shares.whole(rows), generator), self.samples)
-        )
+        noise = shares.part(self._training_noise(shares.whole(rows), generator))
+        result = self.sites.run(self.network, x, noise)
         out = inputs.output(result, self.output)
         return out.view(rows, self.samples, *out.shape[1:]).transpose(0, 1)
 
@@ -322,11 +322,10 @@ class IBNN(Posterior):
 
     def _blocks(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Means, standard deviations and the prior's, for each mixture: one, or one for each layer."""
-        if not self.per_layer:
-            return [(self.means, self.stds, self.prior_std)]
-        sizes = [site.size for site in self.sites]
-        prior = self.prior_std.expand(self.nodes).split(sizes)
-        return list(zip(self.means.split(sizes, 1), self.stds.split(sizes, 1), prior, strict=True))
+        means, stds, prior = wide(self.means), F.softplus(wide(self.spreads)), wide(self.prior_std)
+        sizes = [site.size for site in self.sites] if self.per_layer else [self.nodes]
+        parts = means.split(sizes, 1), stds.split(sizes, 1), prior.expand(self.nodes).split(sizes)
+        return list(zip(*parts, strict=True))
 
     def _kl(self, means: Tensor, stds: Tensor, prior_std: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.kl == "monte_carlo":

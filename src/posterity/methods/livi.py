@@ -121,6 +121,8 @@ class LIVI(WeightPosterior):
         shapes = list(self.weights.shapes.values())
         self.rows = [shape[0] if len(shape) else 1 for shape in shapes]
         self.columns = [shape.numel() // max(1, rows) for shape, rows in zip(shapes, self.rows, strict=True)]
+        sizes = list(zip(self.rows, self.columns, strict=True))
+        self.alike = [[t for t, own in enumerate(sizes) if own == size] for size in dict.fromkeys(sizes)]
         scales = self.weights.spread(self.weights.scales(1.0, 0.1), self.means)
         self.register_buffer("scales", scales, persistent=False)
         self.log_scale = float(scales.double().log().sum())
@@ -220,8 +222,14 @@ class LIVI(WeightPosterior):
         with torch.autocast(z.device.type, enabled=False):
             if self.linear:
                 return z.flatten(-2) @ wide(self.left).T.to(z)
-            lefts, rights = wide(self.left).to(z).split(self.rows), wide(self.right).to(z).split(self.columns)
-            parts = [(left @ z @ right.T).flatten(-2) for left, right in zip(lefts, rights, strict=True)]
+            lefts = (wide(self.left).to(z) @ z).split(self.rows, dim=-2)
+            rights = wide(self.right).to(z).split(self.columns)
+            parts = [z] * len(lefts)
+            for alike in self.alike:
+                left, right = _stack(lefts, alike), _stack(rights, alike)
+                made = (left.flatten(1, -2) @ right.mT).view(*left.shape[:-1], right.shape[-2])
+                for t, part in zip(alike, made.unbind(0), strict=True):
+                    parts[t] = part.flatten(-2)
             return torch.cat(parts, dim=-1)
 
     def _weights(self, z: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -262,7 +270,14 @@ class LIVI(WeightPosterior):
             jacobian = self.left.double()
             return (jacobian.T @ jacobian).unsqueeze(0)
         lefts, rights = self.left.double().split(self.rows), self.right.double().split(self.columns)
-        inner = torch.stack([left.T @ left for left in lefts])
-        outer = torch.stack([right.T @ right for right in rights])
+        inner, outer = (
+            torch.cat([part.mT @ part for part in (_stack(parts, alike) for alike in self.alike)])
+            for parts in (lefts, rights)
+        )
         mapped = torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer)
         return mapped.flatten(2) @ tangents.flatten(2).mT
+
+
+def _stack(parts: Sequence[Tensor], alike: list[int]) -> Tensor:
+    """Those of the parts that are alike, in one tensor: one product for all of them."""
+    return torch.stack([parts[t] for t in alike]) if len(alike) > 1 else parts[alike[0]].unsqueeze(0)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.functions import Functions
+from posterity.layers import check_sizes
 from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count
 from posterity.state import alone
 
@@ -47,6 +48,8 @@ class MAP(Posterior):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__(network, samples=samples, output=output)
+        for name, p in self.network.named_parameters():
+            check_sizes(name, [p])
         as_generator(seed, generator)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:

@@ -30,7 +30,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
-from posterity.likelihoods import Likelihood
+from posterity.likelihoods import Likelihood, wide
 from posterity.noises import Noises
 from posterity.posterior import (
     RATE,
@@ -227,26 +227,28 @@ class MNF(WeightPosterior):
         return flat + spread * randn(tuple(flat.shape), flat, generator)
 
     def _divergence(self, latent: Latent, drawn: Tensor | None) -> Tensor:
-        stds, noise = F.softplus(self.spreads), F.softplus(self.latent_spreads)
-        ratio = stds / self.prior_std
+        stds, noise = F.softplus(wide(self.spreads)), F.softplus(wide(self.latent_spreads))
+        means, prior = wide(self.means), wide(self.prior_std)
+        latent = Latent(*map(wide, latent))
+        ratio = stds / prior
         kl = (0.5 * ratio**2 - 0.5 - ratio.log()).sum()
-        energy = self.weights.split(0.5 * (self.means / self.prior_std) ** 2)
+        energy = self.weights.split(0.5 * (means / prior) ** 2)
         kl = kl + sum(part.sum() for name, part in energy.items() if name not in self.axes)
         if not self.sizes:
             return kl
-        z = self.latent_means + noise * latent.u
+        z = wide(self.latent_means) + noise * latent.u
         kl = kl + (z**2 * self._along(energy)).sum(-1)
         log_q = (-0.5 * latent.base**2 - 0.5 * math.log(2 * math.pi)).sum(-1) - latent.log_det
         if self.r == "paper" and drawn is not None:
-            log_r = self._paper(latent.u, drawn)
+            log_r = self._paper(latent.u, wide(drawn))
         else:
-            known = noise**2 * self._along(self.weights.split((self.means / stds) ** 2))
+            known = noise**2 * self._along(self.weights.split((means / stds) ** 2))
             log_r = self._estimate(latent.u, known)
         return (kl + log_q - log_r).mean()
 
     def _estimate(self, u: Tensor, known: Tensor) -> Tensor:
         """E log r(u|W) over W given u, `[n]`; `known` is λ, the precision with which W tells u."""
-        mean, own = self.auxiliary[0], self.auxiliary[1].exp()
+        mean, own = wide(self.auxiliary[0]), wide(self.auxiliary[1]).exp()
         precision = known + own
         v, log_det = self._through(self.auxiliary_flows, u, own / precision)
         miss = known * (v - u) + own * (v - mean)
@@ -255,11 +257,11 @@ class MNF(WeightPosterior):
     def _paper(self, u: Tensor, drawn: Tensor) -> Tensor:
         """log r(u|W) of the paper at drawn weights, `[n]`."""
         v, log_det = self._through(self.auxiliary_flows, u)
-        weights, seen = self.weights.split(drawn), []
-        for (name, axis), read in zip(self.axes.items(), self.auxiliary[2].split(self.sizes), strict=True):
+        auxiliary, weights, seen = wide(self.auxiliary), self.weights.split(drawn), []
+        for (name, axis), read in zip(self.axes.items(), auxiliary[2].split(self.sizes), strict=True):
             per_column = torch.tanh((weights[name].movedim(axis + 1, -1) * read).sum(-1))
             seen.append(per_column.flatten(1).mean(1, keepdim=True).expand(-1, len(read)))
-        mean, log_precision = self.auxiliary[:2].unsqueeze(1) * torch.cat(seen, -1)
+        mean, log_precision = auxiliary[:2].unsqueeze(1) * torch.cat(seen, -1)
         miss = (v - mean) ** 2 * log_precision.exp()
         return 0.5 * (log_precision - math.log(2 * math.pi) - miss).sum(-1) + log_det
 
