@@ -350,7 +350,7 @@ class Odd(posterity.Likelihood):
         ({"posterior": mlp()}, "must be a posterior"),
         ({"student": "net"}, "must be a torch.nn.Module"),
         ({"student": mlp(5, 7)}, r"shape \(2, 7\), the posterior with \(2, 3\)"),
-        ({"data": "text"}, "must be tensors"),
+        ({"data": "text"}, "keeps no preprocessing to read files with"),
         ({"data": torch.zeros(0, 5)}, "have no rows|need rows"),
         ({"data": torch.full((3, 5), np.nan)}, "NaN"),
         ({"samples": 0}, "samples must be"),

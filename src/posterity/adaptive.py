@@ -115,6 +115,7 @@ def of_classes(outputs: Tensor, likelihood: Likelihood) -> Tensor:
     """
     if outputs.dim() < 3:
         return outputs.new_zeros(outputs.shape[1])  # `gather` says what is wrong
+    outputs = likelihood.by_class(outputs) if isinstance(likelihood, Categorical) else outputs
     log_probs = F.log_softmax(wide(outputs), dim=2).clamp(min=-100.0)
     mean = log_probs.logsumexp(0) - math.log(len(log_probs))
     best = mean.topk(min(2, mean.shape[1]), dim=1).indices

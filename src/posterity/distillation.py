@@ -29,8 +29,10 @@ from posterity.heads import beside, both, last
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.posterior import Description, Entry, Posterior, as_generator, count, randn
+from posterity.preparing import prepared
 from posterity.progress import wanted
 from posterity.state import clean
+from posterity.tokens import Tokens
 from posterity.training import fit
 
 #: Spreads below this part of their root mean square are not told apart.
@@ -201,12 +203,14 @@ def distil(
     """
     if not isinstance(posterior, Posterior):
         raise Error(f"The teacher must be a posterior, posterity.IBNN(network) say; got {type(posterior).__name__}.")
+    if isinstance(posterior.likelihood, Tokens):
+        raise Error("distil takes one answer a row, or a map of them with its classes along axis 1: not Tokens.")
     own = {id(p) for p in posterior.parameters()}
     if not isinstance(student, nn.Module) or any(id(p) in own for p in student.parameters()):
         raise Error("The student must be a torch.nn.Module of its own: not the teacher's, but a copy.deepcopy of it.")
     if isinstance(options.get("validation"), float):
         raise Error("distil leaves answers out, so that none can be held out of the data: give validation=(x, y).")
-    x = everything(data)
+    x = everything(prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
     mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, wanted(progress))
     layer, outputs = last(student, inputs.between(x, 0, 2), output, mean.shape[1:])

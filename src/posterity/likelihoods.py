@@ -76,6 +76,14 @@ class Categorical(Likelihood):
         )
         return -_per_datum(losses.view(*outputs.shape[:2], *y.shape[1:]))
 
+    def by_class(self, outputs: Tensor) -> Tensor:
+        """Outputs `[draws, batch, ...]` with the classes along axis 2."""
+        return outputs
+
+    def labels(self, y: Tensor) -> Tensor:
+        """The label that each output of a datum is compared with, `[batch, ...]`; `ignore` where there is none."""
+        return y
+
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
         return {"weight": None if self.weight is None else self.weight.tolist(), "ignore": self.ignore}

@@ -139,13 +139,20 @@ class CategoricalPrediction(Prediction):
         """Log probability of the observed classes."""
         return Categorical(ignore=self.ignore).log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
 
+    def labels(self, y: Tensor) -> Tensor:
+        """The label that the probabilities at each position are compared with; `ignore` where there is none."""
+        return y
+
+    def with_probs(self, log_probs: Tensor, aleatoric: Tensor) -> "CategoricalPrediction":
+        """The same with other probabilities and another aleatoric uncertainty."""
+        other = copy.copy(self)
+        vars(other).update(vars(CategoricalPrediction(log_probs, aleatoric, self.ignore)))
+        return other
+
     def mixed(self, other: "CategoricalPrediction", share: float) -> "CategoricalPrediction":
         """With a prediction of the same rows from other draws."""
         log_probs = torch.logaddexp(self.log_probs + math.log(share), other.log_probs + math.log1p(-share))
-        aleatoric = torch.lerp(other.aleatoric, self.aleatoric, share)
-        both = copy.copy(self)
-        vars(both).update(vars(CategoricalPrediction(log_probs, aleatoric, self.ignore)))
-        return both
+        return self.with_probs(log_probs, torch.lerp(other.aleatoric, self.aleatoric, share))
 
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "CategoricalPrediction":
@@ -243,8 +250,7 @@ class GaussianPrediction(Prediction):
 
     def quantile(self, q: float) -> Tensor:
         """The q-quantile of the mixture, by bisection, of the shape of `mean`."""
-        if not 0 < q < 1:
-            raise Error(f"A quantile lies between 0 and 1; got {q}.")
+        q = _part(q, "A quantile")
         reach = self.variances.sqrt() * (abs(_normal_quantile(q)) + 1)
         low, high = (self.means - reach).amin(0), (self.means + reach).amax(0)
         for _ in range(50):
@@ -255,8 +261,7 @@ class GaussianPrediction(Prediction):
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds `level` of the mixture's mass: lower and upper ends."""
-        if not 0 < level < 1:
-            raise Error(f"An interval's level lies between 0 and 1; got {level}.")
+        level = _part(level, "An interval's level")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, y: Tensor) -> Tensor:
@@ -317,6 +322,17 @@ def _entropy(log_probs: Tensor, axis: int) -> Tensor:
 
 def _binary_entropy(p: Tensor) -> Tensor:
     return -(torch.xlogy(p, p) + torch.special.xlog1py(1 - p, -p))
+
+
+def _part(value: Any, what: str) -> float:
+    """A number between 0 and 1."""
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not 0 < number < 1:
+        raise Error(f"{what} is one number between 0 and 1; got {value!r}.")
+    return number
 
 
 def _normal_quantile(q: float) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from posterity.errors import Error
 from posterity.likelihoods import LIKELIHOODS, Categorical, Likelihood
@@ -40,9 +41,15 @@ class Tokens(Categorical):
                 f"Outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(y.shape)} are not a class for "
                 "every token: [draws, batch, tokens, classes] and [batch, tokens] needed."
             )
-        if self.shift:
-            outputs, y = outputs[:, :, :-1], y[:, 1:]
-        return super().log_prob(outputs.movedim(3, 2), y)
+        return super().log_prob(self.by_class(outputs), self.labels(y))
+
+    def by_class(self, outputs: Tensor) -> Tensor:
+        """Outputs `[draws, batch, tokens, C]` as `[draws, batch, C, tokens]`."""
+        return outputs.movedim(-1, 2)
+
+    def labels(self, y: Tensor) -> Tensor:
+        """The label that each token's output is compared with: with `shift` the next one's, and none for the last."""
+        return F.pad(y[:, 1:], (0, 1), value=self.ignore) if self.shift and y.dim() == 2 else y
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
@@ -63,12 +70,17 @@ class TokensPrediction(CategoricalPrediction):
         """Log probability of the observed classes, summed over the tokens of a sequence."""
         return Tokens(ignore=self.ignore, shift=self.shift).log_prob(self.logits.unsqueeze(0), y).squeeze(0)
 
+    def labels(self, y: Tensor) -> Tensor:
+        """The label that each token's probabilities are compared with; `ignore` where there is none."""
+        return Tokens(ignore=self.ignore, shift=self.shift).labels(y)
+
     @classmethod
     def gather(cls, parts: Iterable[Tensor], likelihood: Likelihood) -> "TokensPrediction":
         """From the outputs `[some draws, batch, tokens, classes]` of the same rows, taken part by part."""
-        made = super().gather((part.movedim(-1, 2) for part in parts), likelihood)
+        assert isinstance(likelihood, Tokens)
+        made = super().gather(map(likelihood.by_class, parts), likelihood)
         assert isinstance(made, TokensPrediction)
-        made.shift = getattr(likelihood, "shift", False)
+        made.shift = likelihood.shift
         return made
 
     @classmethod

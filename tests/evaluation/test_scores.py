@@ -191,3 +191,10 @@ def test_targets_that_do_not_fit_are_refused(y, message):
 def test_nothing_to_score_is_refused():
     with pytest.raises(Error, match="empty"):
         evaluation.score(CategoricalPrediction(torch.zeros(0, 3), torch.zeros(0)), torch.zeros(0).long())
+
+
+def test_scores_of_yes_and_no_need_yes_or_no():
+    prediction = posterity.prediction.BernoulliPrediction(torch.full((4, 1), 0.95), torch.zeros(4, 1))
+    with pytest.raises(posterity.Error, match="need targets of 0 and 1"):
+        evaluation.score(prediction, torch.full((4, 1), 0.95))
+    assert evaluation.score(prediction, torch.ones(4, 1))["error"] == 0

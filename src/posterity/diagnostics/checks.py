@@ -15,6 +15,7 @@ from posterity.normalisation import measure, normalised
 from posterity.outputs import outputs
 from posterity.posterior import Posterior, count
 from posterity.prediction import GaussianPrediction, kind
+from posterity.preparing import is_raw, prepared
 
 #: Nats that statistics of a function's own must gain to be worth a word.
 LEAST = 0.05
@@ -60,6 +61,9 @@ def check(
         >>> posterity.diagnostics.check(posterity.DeepEnsemble(torch.nn.Linear(2, 3)), torch.randn(50, 2))
         []
     """
+    if is_raw(posterior, x) and y is not None and isinstance(posterior.likelihood, Gaussian):
+        y = posterior.preprocessing.targets(y)
+    x = prepared(posterior, x)
     with torch.no_grad():
         functions = posterior.draw(max(2, posterior.draws), generator)
         found = outputs(functions, x)
@@ -147,11 +151,11 @@ def _constant(likelihood: Likelihood, found: Tensor, y: Tensor) -> float:
         variance = values.var(0, correction=0).clamp(min=torch.finfo(torch.float64).tiny)
         return float((0.5 * torch.log(2 * math.pi * math.e * variance)).sum())
     if isinstance(likelihood, Categorical):
-        seen = y[y != likelihood.ignore].long()
-        shares = F.one_hot(seen, found.shape[2]).double().mean(0)
-        logits = shares.clamp(min=1e-12).log().view(-1, *[1] * (found.dim() - 3))
-    elif isinstance(likelihood, Bernoulli):
+        seen, classes = likelihood.labels(y), likelihood.by_class(found)
+        shares = F.one_hot(seen[seen != likelihood.ignore].long(), classes.shape[2]).double().mean(0)
+        constant = shares.clamp(min=1e-12).log().view(-1, *[1] * (found.dim() - 3)).expand(1, *classes.shape[1:])
+        return -float(Categorical.log_prob(likelihood, constant, seen).mean())
+    if isinstance(likelihood, Bernoulli):
         logits = torch.logit(y.double().mean(0), eps=1e-12).reshape(found.shape[2:])
-    else:
-        raise Error(f"No constant answer is known for the likelihood {type(likelihood).__name__}.")
-    return -float(likelihood.log_prob(logits.expand(1, *found.shape[1:]), y).mean())
+        return -float(likelihood.log_prob(logits.expand(1, *found.shape[1:]), y).mean())
+    raise Error(f"No constant answer is known for the likelihood {type(likelihood).__name__}.")

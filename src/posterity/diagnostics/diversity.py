@@ -10,6 +10,7 @@ from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.outputs import outputs
 from posterity.posterior import Posterior
+from posterity.preparing import prepared
 
 
 def effective_number(
@@ -42,6 +43,7 @@ def effective_number(
     """
     if isinstance(draws, Posterior):
         likelihood = draws.likelihood if likelihood is None else likelihood
+        x = prepared(draws, x)
         draws = draws.draw(draws.draws, generator)
     if isinstance(draws, Functions):
         if x is None:
@@ -65,6 +67,7 @@ def overlap(draws: Tensor, likelihood: Likelihood) -> Tensor:
     if isinstance(likelihood, Categorical):
         if draws.dim() < 3:
             raise Error(f"Outputs of shape {tuple(draws.shape)} have no class axis: [n, batch, classes, ...] needed.")
+        draws = likelihood.by_class(draws)
         positions = draws[0].numel() // draws.shape[2]
         roots = (draws.log_softmax(2) / 2).exp().flatten(1)
         return roots @ roots.T / positions

@@ -14,6 +14,7 @@ from posterity.outputs import outputs
 from posterity.posterior import Posterior, randn
 from posterity.predicting import predict
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction
+from posterity.preparing import prepared
 
 Statistic = Callable[[Tensor], Any]
 
@@ -72,10 +73,10 @@ def _share(label: int, seen: Tensor, y: Tensor) -> Tensor:
 class Classes:
     """One of C classes: probabilities of each draw, `[draws, batch, C, ...]`."""
 
-    def __init__(self, probs: Tensor, y: Any, ignore: int) -> None:
+    def __init__(self, probs: Tensor, y: Tensor, ignore: int) -> None:
         self.classes = probs.shape[2]
         shape = probs.shape[1:2] + probs.shape[3:]
-        self.y = _fitting(as_array(y, "y").long(), shape).reshape(shape)
+        self.y = _fitting(y, shape).reshape(shape)
         self.hidden = self.y == ignore
         seen = self.y[~self.hidden]
         if not len(seen) or bool((seen < 0).any()) or bool((seen >= self.classes).any()):
@@ -116,20 +117,24 @@ def maker(
     if isinstance(source, Posterior):
         if x is None:
             raise Error("A posterior is checked on the inputs of y: give x.")
-        likelihood = source.likelihood
+        likelihood, rows = source.likelihood, prepared(source, x)
         if isinstance(likelihood, Categorical):
-            found = outputs(source.draw(source.draws, generator), x)
-            return Classes(found.softmax(2), y, likelihood.ignore)
+            found = outputs(source.draw(source.draws, generator), rows)
+            return Classes(likelihood.by_class(found).softmax(2), likelihood.labels(_labels(y)), likelihood.ignore)
         if isinstance(likelihood, Bernoulli):
-            return Labels(outputs(source.draw(source.draws, generator), x).sigmoid(), y)
+            return Labels(outputs(source.draw(source.draws, generator), rows).sigmoid(), y)
         source = predict(source, x, generator=generator)
     if isinstance(source, GaussianPrediction):
         return Numbers(source.means, source.variances, y)
     if isinstance(source, CategoricalPrediction):
-        return Classes(source.probs.unsqueeze(0), y, source.ignore)
+        return Classes(source.probs.unsqueeze(0), source.labels(_labels(y)), source.ignore)
     if isinstance(source, BernoulliPrediction):
         return Labels(source.probs.unsqueeze(0), y)
     raise Error(f"A posterior or a prediction is needed; got {type(source).__name__}.")
+
+
+def _labels(y: Any) -> Tensor:
+    return as_array(y, "y").long()
 
 
 def _fitting(y: Tensor, shape: torch.Size) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.positions import is_regression, targets
+from posterity.evaluation.positions import is_regression, labels, targets
 
 SETS = ("lac", "aps")
 INTERVALS = ("scaled", "cqr")
@@ -93,7 +93,8 @@ def conformal_sets(
     - "aps": s = Σ_{c likelier than y} p_c + p_y (Romano et al., 2020): larger sets where data are hard. Randomised,
       p_y counts with a uniform random number, and the coverage is met without excess.
 
-    Positions of dense data get a threshold each, since those of one datum are not exchangeable among themselves.
+    Positions of dense data get a threshold each, since those of one datum are not exchangeable among themselves; one
+    that no datum has observed gets every class.
 
     Args:
         prediction: of calibration data that trained nothing
@@ -115,7 +116,7 @@ def conformal_sets(
     """
     if score not in SETS:
         raise Error(f"The score of prediction sets is one of {', '.join(SETS)}; got {score!r}.")
-    y = targets(prediction, y)
+    y = labels(prediction, targets(prediction, y))
     probs = _probabilities(prediction)
     y = y.reshape(probs.shape[:1] + probs.shape[2:]) if y.numel() * probs.shape[1] == probs.numel() else y
     if probs.shape[:1] + probs.shape[2:] != y.shape:
@@ -126,7 +127,8 @@ def conformal_sets(
         raise Error(f"The prediction knows {probs.shape[1]} classes, numbered from 0; the targets hold others.")
     scores = _scores(probs, score, randomised, generator).gather(1, classes.unsqueeze(1)).squeeze(1)
     threshold = conformal_quantile(scores.masked_fill(~seen, math.inf), coverage, seen.sum(dim=0))
-    return ConformalSets(threshold, coverage, score, randomised, int(seen.sum(dim=0).min()))
+    counts = seen.sum(dim=0)
+    return ConformalSets(threshold, coverage, score, randomised, int(counts[counts > 0].min()))
 
 
 def conformal_intervals(prediction: Any, y: Tensor, coverage: float = 0.9, score: str = "scaled") -> ConformalIntervals:
@@ -176,18 +178,20 @@ def conformal_quantile(scores: Tensor, coverage: float, counts: Tensor | None = 
     Args:
         scores: [n, ...]
         coverage: in (0, 1)
-        counts: [...], how many scores there really are where some are left out; those are infinite
+        counts: [...], how many scores there really are where some are left out; those are infinite, and so is the
+            result where there are none
     """
     _check(coverage)
     if bool(scores.isnan().any()):
         raise Error("Some scores are not numbers (NaN): did training diverge?")
     counts = torch.full(scores.shape[1:], len(scores), device=scores.device) if counts is None else counts
     rank = torch.ceil((counts + 1).double() * coverage - 1e-9).long()
-    if bool((rank > counts).any()):
+    some = counts[counts > 0]
+    if not len(some) or bool((rank > counts)[counts > 0].any()):
         least = math.ceil(coverage / (1 - coverage) - 1e-9)
         raise Error(
             f"A coverage of {coverage:.3g} takes at least {least} calibration data for each "
-            f"position; there are {int(counts.min())}. Bring more, or ask for less coverage."
+            f"position; there are {int(some.min()) if len(some) else 0}. Bring more, or ask for less coverage."
         )
     return scores.sort(dim=0).values.gather(0, rank.unsqueeze(0) - 1).squeeze(0)
 

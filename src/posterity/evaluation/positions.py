@@ -69,19 +69,20 @@ def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
     Where targets carry the label of what is not observed, what is observed is returned, as
     [positions, classes] and [positions].
     """
-    probs = prediction.probs
+    probs, y = prediction.probs, labels(prediction, y)
     if not _has_class_axis(probs, y):
-        probs = _reshape(probs, y)
+        probs = _reshape(probs, _whole(y))
         probs = torch.stack([1 - probs, probs], dim=1)
     return _seen(prediction, probs, y.long())
 
 
 def class_log_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probabilities [positions, classes], class indices [positions] and each position's datum [positions]."""
+    y = labels(prediction, y)
     if _has_class_axis(prediction.probs, y):
         log_probs = prediction.log_probs
     else:
-        logits = _reshape(prediction.logits, y)
+        logits = _reshape(prediction.logits, _whole(y))
         log_probs = F.logsigmoid(torch.stack([-logits, logits], dim=1))
     log_probs, classes = _seen(prediction, log_probs, y.long())
     return *_flat(log_probs, classes), _datum(y)[_mask(prediction, y)]
@@ -98,11 +99,22 @@ def observed(prediction: Any, y: Tensor) -> Observed:
     if is_regression(prediction):
         raise Error("This needs a prediction of classes; the one given is of real numbers.")
     probs, classes = _flat(*class_probabilities(prediction, y))
+    y = labels(prediction, y)
     seen = _mask(prediction, y)
     if not len(classes):
         raise Error("There is nothing to score: every target carries the label of what is not observed.")
     total, aleatoric, epistemic = (_reshape(getattr(prediction, part), y)[seen].double() for part in PARTS)
     return Observed(probs, classes, _datum(y)[seen], total, aleatoric, epistemic)
+
+
+def labels(prediction: Any, y: Tensor) -> Tensor:
+    """The label that the probabilities at each position are compared with, [batch, ...].
+
+    Args:
+        prediction: of classes, or of yes and no
+        y: [batch, ...], as `prediction.log_prob` takes them
+    """
+    return prediction.labels(y) if hasattr(prediction, "labels") else y
 
 
 def targets(prediction: Any, y: Any) -> Tensor:
@@ -143,6 +155,13 @@ def _fits(values: Tensor, y: Tensor) -> bool:
     if values.numel() != y.numel():
         raise Error(f"Targets of shape {tuple(y.shape)} do not fit a prediction of shape {tuple(values.shape)}.")
     return True
+
+
+def _whole(y: Tensor) -> Tensor:
+    """y, if it holds yes and no alone."""
+    if y.is_floating_point() and bool((y != y.round()).any()):
+        raise Error("Scores of yes and no need targets of 0 and 1; these hold fractions: round them.")
+    return y
 
 
 def _reshape(values: Tensor, y: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from posterity.errors import Error
 from posterity.evaluation.positions import class_log_probabilities, is_regression, targets
-from posterity.prediction import BernoulliPrediction, CategoricalPrediction
+from posterity.prediction import BernoulliPrediction
 
 LIMITS = (1e-2, 1e2)
 """Between these a temperature is sought: answers that are all right would have it zero, useless ones infinite."""
@@ -71,8 +71,8 @@ def scaled(prediction: Any, temperature: float) -> Any:
         probs = logits.sigmoid()
         return BernoulliPrediction(probs, share * BernoulliPrediction(probs, none).total, logits)
     log_probs = torch.log_softmax(_finite(prediction.log_probs) / temperature, dim=1)
-    total = CategoricalPrediction(log_probs, none).total
-    return CategoricalPrediction(log_probs, share * total, prediction.ignore)
+    total = prediction.with_probs(log_probs, none).total
+    return prediction.with_probs(log_probs, share * total)
 
 
 def calibrated_nll(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity.evaluation.calibration import ece
-from posterity.evaluation.positions import NOT_OBSERVED, class_probabilities, is_regression, targets
+from posterity.evaluation.positions import NOT_OBSERVED, class_probabilities, is_regression, labels, targets
 
 CRPS_CHUNK = 2**21
 """How many numbers the pairwise term of the CRPS may hold at once (16 MiB of float64)."""
@@ -194,7 +194,8 @@ def surprises(prediction: Any, y: Tensor) -> Tensor:
     """
     values = -prediction.log_prob(y).double()
     if not y.is_floating_point():
-        values = values[(y != getattr(prediction, "ignore", NOT_OBSERVED)).reshape(len(y), -1).any(1)]
+        seen = labels(prediction, y) != getattr(prediction, "ignore", NOT_OBSERVED)
+        values = values[seen.reshape(len(y), -1).any(1)]
     return values
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.evaluation.positions import class_probabilities, is_regression
+from posterity.evaluation.positions import class_probabilities, is_regression, labels
 from posterity.prediction import PARTS, Prediction
 from posterity.report.canvas import drawing
 
@@ -79,7 +79,7 @@ def targets(prediction: Any, y: Any) -> Tensor:
 def classes(prediction: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities [positions, classes], class indices [positions], and which positions are observed [batch, ...]."""
     y = targets(prediction, y)
-    seen = y != getattr(prediction, "ignore", -100)
+    seen = labels(prediction, y) != getattr(prediction, "ignore", -100)
     if not bool(seen.any()):
         raise Error("There is nothing to plot: every target carries the label of what is not observed.")
     probs, index = class_probabilities(prediction, y)

@@ -168,8 +168,9 @@ def _errors(posterior: IBNN, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
     """Summed errors of each function [n], and over how many answers: wrong ones, or squares of differences."""
     likelihood = posterior.likelihood
     if isinstance(likelihood, Categorical):
+        y = likelihood.labels(y)
         seen = y != likelihood.ignore
-        off = ((outputs.argmax(2) != y) & seen).double()
+        off = ((likelihood.by_class(outputs).argmax(2) != y) & seen).double()
         return off.reshape(len(off), -1).sum(1), int(seen.sum())
     if isinstance(likelihood, Bernoulli):
         off = ((outputs > 0) != (y.reshape(outputs.shape[1:]) > 0.5)).double()
