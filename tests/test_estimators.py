@@ -410,3 +410,10 @@ def test_the_page_runs(monkeypatch, tmp_path):
     for name in space["search"].get_params():
         if name.startswith("estimator__"):
             assert f"`{name.removeprefix('estimator__')}`" in page
+
+
+def test_a_network_of_more_outputs_than_classes_is_refused():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = PosteriorClassifier("map", network=lambda inputs, outputs: torch.nn.Linear(inputs, 5), epochs=1)
+    with pytest.raises(Error, match="5 outputs, but there are 2 classes"):
+        model.fit(X, X[:, 0] > 0).predict(X)

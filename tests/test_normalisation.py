@@ -75,6 +75,13 @@ def test_it_is_what_training_mode_gives():
     torch.testing.assert_close(found, network.train()(x), rtol=1e-3, atol=1e-3)
 
 
+def test_a_last_row_alone_joins_the_others(monkeypatch):
+    x = data()
+    whole = posterity.Normalised(posterity.MAP(seeded(Normed)), x[:33]).draw(1)(x)
+    monkeypatch.setattr("posterity.normalisation.BATCH", 32)
+    torch.testing.assert_close(posterity.Normalised(posterity.MAP(seeded(Normed)), x[:33]).draw(1)(x), whole)
+
+
 def test_statistics_that_suit_no_draw_are_mended():
     """Weights of any size are undone by the normalisation, if it is each draw's own."""
 

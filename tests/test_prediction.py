@@ -299,3 +299,106 @@ def test_probabilities_of_another_model_become_the_prediction_of_the_same_draws(
 def test_what_is_no_probability_is_refused(probs):
     with pytest.raises(posterity.Error, match="robabilities"):
         posterity.Prediction.from_probs(probs)
+
+
+@pytest.mark.parametrize("method", posterity.methods())
+def test_inputs_that_the_network_does_not_take_get_a_sentence(method):
+    posterior = posterity.methods()[method](seeded(mlp), seed=0)
+    x, y = torch.randn(20, 5), torch.arange(20) % 3
+    wrong = {
+        r"\(20, 2\) of float32\): mat1 and mat2": x[:, :2],
+        "as x.float": x.long(),
+        "answers are left out": (x, y),
+        "names of the network's arguments; these are x": {"x": x},
+    }
+    for words, given in wrong.items():
+        with pytest.raises(posterity.Error, match=words):
+            posterity.predict(posterior, given)
+        with pytest.raises(posterity.Error, match="does not take these inputs"):
+            posterity.fit(posterior, (given, y), epochs=1, batch_size=20, progress=False)
+    assert posterity.predict(posterior, x).probs.shape == (20, 3)
+
+
+def test_an_error_that_is_not_the_inputs_stays_what_it_is():
+    class Broken(torch.nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            Broken.calls += 1
+            if Broken.calls == 1:
+                raise KeyError("out of order")
+            return self.layer(x)
+
+    with pytest.raises(KeyError, match="out of order"):
+        posterity.predict(posterity.MAP(Broken()), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("error", [type("EarlyStop", (RuntimeError,), {}), AttributeError, MemoryError, ImportError])
+def test_what_a_network_says_of_its_own_is_not_said_of_its_inputs(error):
+    class Raising(torch.nn.Linear):
+        def forward(self, x):
+            raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        posterity.predict(posterity.MAP(Raising(3, 2)), torch.randn(4, 3))
+
+
+def test_minus_infinity_among_data_is_told():
+    class Pair(torch.nn.Linear):
+        def forward(self, x, z):
+            return super().forward(x) + z
+
+    x, z = torch.randn(4, 3), torch.zeros(4, 2)
+    z[1] = -torch.inf
+    with pytest.raises(posterity.Error, match="no number: fill it"):
+        posterity.predict(posterity.MAP(Pair(3, 2)), (x, z))
+
+
+def test_complex_inputs_beside_others_reach_the_network():
+    class Pair(torch.nn.Linear):
+        def forward(self, x, z):
+            return super().forward(x) + z.real
+
+    given = torch.randn(4, 3), torch.randn(4, 2, dtype=torch.complex64)
+    assert posterity.predict(posterity.MAP(Pair(3, 2)), given).probs.shape == (4, 2)
+
+
+def test_a_mask_of_minus_infinity_is_no_damaged_input():
+    class Attentive(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+
+        def forward(self, x, mask):
+            return self.layer((mask.softmax(-1) @ x).mean(1))
+
+    mask = torch.zeros(6, 5, 5).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    x = {"x": torch.randn(6, 5, 4), "mask": mask}
+    posterior = posterity.IBNN(seeded(Attentive), 2, seed=0)
+    assert bool(posterity.predict(posterior, x).probs.isfinite().all())
+    for key, bad in (("mask", torch.inf), ("x", torch.nan)):
+        spoiled = {name: value.clone() for name, value in x.items()}
+        spoiled[key][0, 0, 0] = bad
+        with pytest.raises(posterity.Error, match="NaN or infinite"):
+            posterity.predict(posterior, spoiled)
+
+
+@pytest.mark.parametrize("method", posterity.methods())
+def test_drawn_functions_run_within_vmap(method):
+    functions = posterity.methods()[method](seeded(mlp), seed=0).draw(2, generator())
+    x = torch.randn(6, 5)
+    torch.testing.assert_close(torch.func.vmap(functions)(x[:, None])[:, :, 0].transpose(0, 1), functions(x))
+
+
+@pytest.mark.parametrize("q", [[0.1, 0.9], "a", None, 0.0, 1.5])
+def test_a_quantile_is_one_number(q):
+    prediction = GaussianPrediction(torch.zeros(2, 3, 1), torch.ones(2, 3, 1))
+    for ask in (prediction.quantile, prediction.interval):
+        with pytest.raises(posterity.Error, match="one number between 0 and 1"):
+            ask(q)
+    for half in (np.float32(0.5), torch.tensor(0.5)):
+        assert float(prediction.quantile(half)[0, 0]) == pytest.approx(0, abs=1e-6)

@@ -250,7 +250,10 @@ class PosteriorClassifier(ClassifierMixin, _Estimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities `[n, classes]`, in the order of `classes_`."""
-        return self.predict_posterior(X).probs.numpy()
+        probs = self.predict_posterior(X).probs.numpy()
+        if probs.shape[1] != len(self.classes_):
+            raise Error(f"network= made one of {probs.shape[1]} outputs, but there are {len(self.classes_)} classes.")
+        return probs  # type: ignore[no-any-return]
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""

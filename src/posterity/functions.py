@@ -98,7 +98,8 @@ class Functions(nn.Module):
     def parts(self, x: Any) -> Iterator[Any]:
         """x in parts of as many rows as all functions can take together."""
         rows = inputs.rows(x)
-        if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
+        whole = torch.compiler.is_compiling() or not self.perturbed or inputs.is_graph(x)
+        if whole or rows is None or self._step(x) == self.count:
             yield x
             return
         self._prepare(x)

@@ -147,6 +147,21 @@ def take(x: Any, chosen: Tensor) -> Any:
     return apply(x, lambda tensor: tensor[chosen.to(tensor.device)])
 
 
+def joined(parts: list[Any]) -> Any:
+    """Successive rows as one input."""
+    if isinstance(parts[0], dict):
+        return {key: joined([part[key] for part in parts]) for key in parts[0]}
+    if isinstance(parts[0], tuple):
+        return tuple(joined(list(each)) for each in zip(*parts, strict=True))
+    return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
+
+
+def is_graph(x: Any) -> bool:
+    """Whether rows hang together: one of several inputs has as many columns as rows, as the matrix of a graph has."""
+    given = tensors(x)
+    return len(given) > 1 and rows(x) is not None and any(t.dim() > 1 and t.shape[1] == t.shape[0] > 1 for t in given)
+
+
 def rows(x: Any) -> int | None:
     """The number of rows, or None where the tensors of x do not agree on one."""
     counts = [tensor.shape[0] for tensor in tensors(x)]

@@ -38,7 +38,7 @@ def everything(data: Any) -> Any:
     """All inputs of data in memory, as tensors; answers are left out."""
     if isinstance(data, (Dataset, DataLoader)):
         parts = list(loading.input_batches(data, 1024, torch.device("cpu")))
-        x = _joined(parts) if parts else torch.zeros(0)
+        x = inputs.joined(parts) if parts else torch.zeros(0)
     else:
         x = inputs.as_tensors(loading._as_batch(data).x)
     if not inputs.tensors(x):
@@ -46,14 +46,6 @@ def everything(data: Any) -> Any:
     if not inputs.rows(x):
         raise Error("There is nothing to learn from: inputs need rows, as many on axis 0 of each tensor.")
     return x
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        return {key: _joined([part[key] for part in parts]) for key in parts[0]}
-    if isinstance(parts[0], tuple):
-        return tuple(_joined(list(each)) for each in zip(*parts, strict=True))
-    return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
 
 
 @torch.no_grad()

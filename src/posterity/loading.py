@@ -260,16 +260,24 @@ def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[
     x = inputs.as_tensors(data)
     if not isinstance(x, (Tensor, Mapping, tuple)):
         raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")
-    rows = inputs.rows(x)
+    rows = None if inputs.is_graph(x) else inputs.rows(x)
     for start in [0] if rows is None else range(0, rows, batch_size):
         yield inputs.as_tensors(x if rows is None else inputs.between(x, start, start + batch_size), device)
 
 
-def check_finite(x: Any) -> None:
-    """Refuse inputs that hold NaN or infinities: no answer to them means anything."""
-    for tensor in inputs.tensors(x):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+def check_finite(x: Any) -> bool:
+    """Refuse inputs that hold NaN or infinities: no answer to them means anything.
+
+    Where there are several, −∞ may be a mask's: then it is let through, and True is returned.
+    """
+    given = inputs.tensors(x)
+    for tensor in given:
+        if not tensor.is_floating_point():
+            continue
+        wrong = ~tensor.isfinite() if len(given) == 1 else tensor.isnan() | tensor.isposinf()
+        if bool(wrong.any()):
             raise Error("The inputs hold NaN or infinite values: clean or fill them first.")
+    return len(given) > 1 and any(t.is_floating_point() and bool(t.isneginf().any()) for t in given)
 
 
 def numpy_seed(*parts: int) -> int:

@@ -17,6 +17,7 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
 from posterity.posterior import Description, Posterior
+from posterity.preparing import prepared
 
 #: Inputs that a function meets at a time while it is measured: each such batch has statistics of its own.
 BATCH = 1_000
@@ -38,7 +39,7 @@ class Normalised(Posterior):
         nn.Module.__init__(self)
         if not isinstance(posterior, Posterior):
             raise Error(f"Normalised takes a posterior; got {type(posterior).__name__}.")
-        self.posterior, self.data = posterior, data
+        self.posterior, self.data = posterior, prepared(posterior, data)
         self.draws, self.models, self.samples = posterior.draws, posterior.models, posterior.samples
         self.output, self.preprocessing = posterior.output, posterior.preprocessing
 
@@ -104,6 +105,8 @@ def measure(functions: Functions, data: Any) -> Functions:
         inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
         for x in loading.input_batches(data, BATCH, like.device)
     ]
+    if len(parts) > 1 and inputs.rows(parts[-1]) == 1:  # one row has no statistics
+        parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
     functions(inputs.between(parts[0], 0, 1))  # what functions must find out of the network, they find out here
     for function in functions.each():

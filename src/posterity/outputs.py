@@ -7,6 +7,7 @@ from torch import Tensor
 
 from posterity import inputs, loading
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.functions import Functions
 
 
@@ -23,7 +24,8 @@ def outputs(functions: Functions, x: Any) -> Tensor:
     for batch in loading.input_batches(x, 1024, like.device):
         loading.check_finite(batch)
         batch = inputs.apply(batch, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        parts.append(functions(batch).cpu().double())
+        with explained(functions.network, batch):
+            parts.append(functions(batch).cpu().double())
     if not parts:
         raise Error("There is nothing to look at: the data have no rows.")
     return torch.cat(parts, 1)

@@ -1,7 +1,6 @@
 """From a posterior and data to a prediction: data are read, functions drawn, as many at a time as there is room for."""
 
 import inspect
-import os
 import warnings
 from typing import Any
 
@@ -12,9 +11,11 @@ from torch.utils.data import DataLoader, Dataset
 from posterity import inputs, loading
 from posterity.adaptive import Rounds
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
+from posterity.preparing import is_raw, prepared
 
 
 @torch.no_grad()
@@ -36,9 +37,10 @@ def predict(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). For
-            a posterior that keeps its preprocessing, as those of the command line do, also a data frame, or the path of
-            a table or of images, as they are: the prediction is then in the target's own units.
+        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). A
+            posterior that keeps its preprocessing, as those of the command line do, takes an array, a list of rows, a
+            data frame, or the path of a table or of images, as they are: the prediction is then in the target's own
+            units. Tensors are taken for what its preprocessing makes, and go to the network.
         samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN but at
             least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
             it is settled; `prediction.samples` then says how many each took.
@@ -70,10 +72,10 @@ def predict(
     checked(posterior)
     generator = as_generator(seed, generator)
     batch_size = None if batch_size is None else count(batch_size, "batch_size")
-    if isinstance(data, (str, os.PathLike)) or (posterior.preprocessing is not None and _is_frame(data)):
+    if is_raw(posterior, data):
         said = predict(
             posterior,
-            _read(posterior, data),
+            prepared(posterior, data),
             samples,
             generator,
             batch_size=batch_size,
@@ -102,22 +104,6 @@ def predict(
     return prediction
 
 
-def _is_frame(data: Any) -> bool:
-    """Whether it is a data frame of pandas, which need not be there."""
-    return hasattr(data, "columns") and hasattr(data, "iloc")
-
-
-def _read(posterior: Posterior, source: Any) -> Tensor:
-    """The inputs in a file, folder or data frame, prepared as the posterior's own were."""
-    from posterity import datasets
-
-    known = posterior.preprocessing
-    if known is None:
-        raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
-    read: Tensor = known.inputs(source) if _is_frame(source) else datasets.read_inputs(source, known)[0]
-    return read
-
-
 def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
     """How many functions to draw and to hold, turn by turn."""
     samples = count(samples, "samples")
@@ -131,13 +117,16 @@ def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | 
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
     for x in loading.input_batches(data, batch_size or (8192 if like.is_cuda else 1024), like.device):
-        loading.check_finite(x)
+        masked = loading.check_finite(x)
         x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        for part in functions.parts(x):
-            if isinstance(functions, Rounds):
-                parts.append(functions.predict(part, make).to(home))
-            else:
-                parts.append(make.gather(functions.stream(part), posterior.likelihood).to(home))
+        with explained(posterior.network, x):
+            for part in functions.parts(x):
+                if isinstance(functions, Rounds):
+                    parts.append(functions.predict(part, make).to(home))
+                else:
+                    parts.append(make.gather(functions.stream(part), posterior.likelihood).to(home))
+                if masked and bool(parts[-1].total.isnan().any()):
+                    raise Error("The inputs hold −∞, and what the network makes of it is no number: fill it first.")
     if not parts:
         raise Error("There is nothing to predict: the data have no rows.")
     prediction = make.join(parts)

@@ -55,6 +55,17 @@ def test_notmnist_lies_outside_mnist_and_the_reverse(mnist):
     assert torch.equal(letters.test[0], datasets.load("notmnist", data_dir=mnist, seed=4).test[0])
 
 
+def test_the_first_images_outside_are_of_all_kinds(mnist):
+    write_idx(
+        mnist / "notMNIST_small/images-idx3-ubyte.gz",
+        np.repeat(np.arange(0, 250, 25), 10 * 28 * 28).reshape(-1, 28, 28),
+    )
+    write_idx(mnist / "notMNIST_small/labels-idx1-ubyte.gz", np.repeat(np.arange(10), 10))
+    outside = datasets.load("mnist", data_dir=mnist, download=False).outside
+    assert len(outside[:10, 0, 0, 0].unique()) > 4
+    assert torch.equal(outside, datasets.load("mnist", data_dir=mnist, download=False).outside)
+
+
 def test_the_environment_names_the_data_folder(mnist, monkeypatch):
     monkeypatch.setenv("POSTERITY_DATA", str(mnist))
     assert len(datasets.load("mnist", download=False).train[1]) == 40

@@ -160,12 +160,15 @@ def _both(collection: files.Collection, data_dir: Folder, download: bool) -> tup
 
 
 def _outside(collection: files.Collection, data_dir: Folder, most: int) -> np.ndarray | None:
-    """Return at most ``most`` images of another set, always the same ones, or None if it is not found."""
+    """Return at most ``most`` images of another set, or None if it is not found.
+
+    They are always the same, in an order in which the first ones are of all kinds, however the file is sorted.
+    """
     folder = files.find(collection, data_dir)
     if folder is None:
         return None
     x, _ = _read(collection, folder, "test")
-    return x if len(x) <= most else x[np.sort(random(0).permutation(len(x))[:most])]
+    return x[random(0).permutation(len(x))[:most]]
 
 
 def assemble(

@@ -111,13 +111,17 @@ class TablePreprocessing(Preprocessing):
     def inputs(self, raw: Any) -> Tensor:
         """Turn a table into float32 [n, features of the network].
 
-        ``raw`` is a pandas data frame or a mapping of names to columns, which may hold further columns, or an
-        array [n, features] with all columns of the training file but the target, in its order.
+        ``raw`` is a pandas data frame, a mapping of names to columns or a list of rows that map names to values, which
+        may hold further columns, or an array [n, features] with all columns of the training file but the target, in
+        its order.
         """
         if hasattr(raw, "columns") and hasattr(raw, "iloc"):
             from posterity.datasets.readers import from_frame
 
             raw = from_frame(raw)
+        if isinstance(raw, list) and raw and all(isinstance(row, Mapping) for row in raw):
+            names = dict.fromkeys(name for row in raw for name in row)
+            raw = {name: np.array([row.get(name) for row in raw], dtype=object) for name in names}
         table = raw if isinstance(raw, Mapping) else self._named(raw)
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
@@ -134,7 +138,8 @@ class TablePreprocessing(Preprocessing):
         return [dict(zip((c.name for c in self.columns), row, strict=True)) for row in zip(*texts, strict=True)]
 
     def _named(self, raw: Any) -> dict[str, np.ndarray]:
-        array = numeric(raw)
+        array = as_array(raw, object if isinstance(raw, list) else None)
+        array = array if array.dtype.kind in "OUT" else numeric(array)
         if array.ndim == 1 and len(self.features) == 1:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != len(self.features):
@@ -207,9 +212,19 @@ class ImagePreprocessing(Preprocessing):
         return cls(channels=channels, size=(sides[0], sides[1]), scale=scale, mean=mean, std=std, **target)
 
 
+def as_array(raw: Any, dtype: Any = None) -> np.ndarray:
+    """Return an array, or raise an ``Error`` where rows differ in length or values are hidden."""
+    if np.ma.is_masked(raw):
+        raise Error("A masked array hides some of its values: fill them first.")
+    try:
+        return raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw, dtype)
+    except ValueError as error:
+        raise Error("The rows must be of the same length, and images of the same size.") from error
+
+
 def numeric(raw: Any) -> np.ndarray:
     """Return an array of real numbers, or raise an ``Error``."""
-    array = raw.detach().cpu().numpy() if isinstance(raw, Tensor) else np.asarray(raw)
+    array = as_array(raw)
     if array.dtype.kind not in "bfiu":
         raise Error(f"The inputs must be an array of numbers, not of {array.dtype}.")
     return array

@@ -20,7 +20,7 @@ from posterity.deployment.answers import Answers, named
 from posterity.deployment.tracing import traced
 from posterity.errors import Error
 from posterity.functions import Functions
-from posterity.posterior import Posterior, as_generator, count, flag, positive
+from posterity.posterior import Posterior, as_generator, checked, count, flag, positive
 
 __all__ = ["Exported", "export"]
 
@@ -76,6 +76,7 @@ def export(
             two times as fast, but the export takes longer with every function, and the file grows by its operators.
         tolerance: how far the file may be from PyTorch, in probabilities, nats, or parts of the target's scale.
     """
+    checked(posterior)
     path, tolerance, unroll = Path(path), positive(tolerance, "tolerance"), flag(unroll, "unroll")
     form = files.form(path)
     if example is None and posterior.preprocessing is None:

@@ -1,0 +1,55 @@
+"""An input that a network does not take is answered by a sentence, not by what a layer says deep inside."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.rows import evaluation_mode
+from posterity.state import untouched
+
+#: What torch raises where an input does not suit a layer, or Python where one does not suit a call.
+KINDS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AssertionError)
+
+
+@contextlib.contextmanager
+def explained(network: nn.Module, x: Any) -> Iterator[None]:
+    """Inside, what fails because the network by itself does not take x is an `Error` that says so."""
+    try:
+        yield
+    except KINDS as error:
+        if type(error) not in KINDS or torch.compiler.is_compiling():  # kinds of their own mean something of their own
+            raise
+        why = _refusal(network, x, type(error))
+        if why is None:
+            raise
+        raise Error(why) from error
+
+
+@torch.no_grad()
+def _refusal(network: nn.Module, x: Any, kind: type[Exception]) -> str | None:
+    """What the network by itself says against x, if it fails on it in the same way."""
+    try:
+        with untouched(network, x), evaluation_mode(network):
+            inputs.call(network, x)
+    except kind as error:
+        given = ", ".join(f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in inputs.tensors(x))
+        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        return f"The network does not take these inputs ({given or 'none'}): {said}.{_hint(x)}"
+    except Exception:
+        return None
+    return None
+
+
+def _hint(x: Any) -> str:
+    if isinstance(x, Mapping):
+        return f" A mapping holds inputs by the names of the network's arguments; these are {', '.join(map(str, x))}."
+    if isinstance(x, tuple):
+        return " A tuple holds several inputs by position; answers are left out."
+    if any(not tensor.is_floating_point() for tensor in inputs.tensors(x)):
+        return " Whole numbers stay such, as token numbers must: give measurements as x.float()."
+    return ""

@@ -1,0 +1,81 @@
+"""What comes as it is in a file is prepared alike, wherever a posterior that keeps its preprocessing takes inputs."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import posterity
+from posterity import diagnostics
+from posterity.datasets import tables
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def trained():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(50, 10, ROWS), "b": random.normal(0, 0.1, ROWS)})
+    frame["y"] = 20 * frame.a + 300 * frame.b + random.normal(0, 5, ROWS)
+    table = {name: frame[name].to_numpy() for name in frame}
+    data = tables.load("made", table, "y", "regression", 0)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(2, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+    )
+    posterior = posterity.MCDropout(network, seed=0)
+    posterity.fit(posterior, data.train, posterity.Gaussian(), epochs=20, seed=0, progress=False)
+    posterior.preprocessing = data.preprocessing
+    return posterior, frame
+
+
+def means(posterior, x):
+    return posterity.predict(posterior, x, seed=0).mean
+
+
+def test_frames_arrays_rows_and_lists_are_the_same(trained):
+    posterior, frame = trained
+    rows = frame[["a", "b"]]
+    expected = means(posterior, rows)
+    for given in (rows.to_numpy(), rows.to_numpy().tolist(), rows.to_dict("records")):
+        torch.testing.assert_close(means(posterior, given), expected)
+    part = rows.to_dict("records")
+    del part[0]["b"]
+    with pytest.warns(UserWarning, match="'b': 1 of 60 rows have no value"):
+        torch.testing.assert_close(means(posterior, part)[1:], expected[1:])
+
+
+def test_normalised_and_distilled_they_are_prepared_too(trained):
+    posterior, frame = trained
+    rows = frame[["a", "b"]].to_numpy()
+    ready = posterior.preprocessing.inputs(rows)
+    torch.testing.assert_close(
+        means(posterity.Normalised(posterior, rows), rows), means(posterity.Normalised(posterior, ready), rows)
+    )
+    students = [
+        posterity.distil(posterior, copy.deepcopy(posterior.network), x, epochs=1, seed=0, progress=False)
+        for x in (rows, ready)
+    ]
+    torch.testing.assert_close(means(students[0], rows), means(students[1], rows))
+
+
+def test_diagnostics_take_them_with_answers_in_their_own_units(trained):
+    posterior, frame = trained
+    rows, y = frame[["a", "b"]].to_numpy(), frame.y.to_numpy()
+    ready, scaled = posterior.preprocessing.inputs(rows), posterior.preprocessing.targets(y)
+    seeds = [torch.Generator().manual_seed(0) for _ in range(2)]
+    assert diagnostics.check(posterior, rows, y, generator=seeds[0]) == diagnostics.check(
+        posterior, ready, scaled, generator=seeds[1]
+    )
+    numbers = [
+        diagnostics.effective_number(posterior, x, generator=torch.Generator().manual_seed(0)) for x in (rows, ready)
+    ]
+    assert numbers[0] == pytest.approx(numbers[1])
+
+
+def test_what_cannot_be_prepared_is_told(trained):
+    posterior, _ = trained
+    for wrong in ([[1.0, 2.0], [3.0]], np.ma.masked_array(np.ones((2, 2)), [[True, False], [False, False]])):
+        with pytest.raises(posterity.Error):
+            posterity.predict(posterior, wrong)
