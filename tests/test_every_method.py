@@ -310,6 +310,16 @@ def test_bfloat16(method, case):
     assert posterity.predict(posterior, x, N).probs.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_nats_in_half_precision_are_those_of_the_same_numbers(method, dtype):
+    """Sums over many weights need more digits, and more room, than half precision has."""
+    network = nn.Sequential(nn.Linear(30, 400), nn.ReLU(), nn.Linear(400, 2))
+    posterior = method(network, seed=0).to(dtype)
+    exact = copy.deepcopy(posterior).double()
+    found, expected = (one.penalty(generator()).item() for one in (posterior, exact))
+    assert found == pytest.approx(expected, rel=1e-2, abs=0.1)
+
+
 def test_converting_draws_leaves_the_posterior_as_it_is(posterior, case):
     functions = posterior.draw(2)
     functions.to(torch.float64)

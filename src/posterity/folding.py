@@ -42,12 +42,12 @@ def worth_from(network: nn.Module, sites: Sites, x: Any, noise: Tensor) -> float
             seen = rows.watch(own, network, pair)
             on_inputs = inputs.results(sites.run(network, pair, noise))
             on_weights = inputs.results(inputs.call(network, pair, sites.products(network, noise), ties=False))
+        same = all(map(_close, on_inputs, on_weights))
     except rows.FAILURES:
         return math.inf
     values = sum(math.prod(shape) for calls in seen for call in calls for shape in call.values()) / 2
     weights = sum(network.get_submodule(site.name).get_parameter("weight").numel() for site in own)
-    same = values and all(map(_close, on_inputs, on_weights))
-    return max(WORTH * weights, LEAST.get(device, LEAST["cuda"])) / values if same else math.inf
+    return max(WORTH * weights, LEAST.get(device, LEAST["cuda"])) / values if values and same else math.inf
 
 
 def from_the_start(network: nn.Module, names: list[str]) -> bool:

@@ -110,7 +110,7 @@ def select(network: nn.Module, layers: Selector = None) -> dict[str, str | None]
         own = own_parameters(name, module)
         if (layer is not None and layer != name) or not (own or layer is not None):
             continue
-        _check_sizes(name, own.values())
+        check_sizes(name, own.values())
         reasons[name] = None if layer is not None else _reason(module)
         bare = [key for key, p in own.items() if layer is None and is_bare(module, p)]
         reasons.update(dict.fromkeys(bare))
@@ -133,7 +133,7 @@ def select_parameters(network: nn.Module, layers: Selector = None) -> list[str]:
     ends: dict[str, str] = {}
     for name, module, layer in walk(network):
         own = own_parameters(name, module)
-        _check_sizes(name, own.values())
+        check_sizes(name, own.values())
         owners.update(dict.fromkeys(own, name))
         ends.update(dict.fromkeys(own, layer) if layer is not None else {})
     every = dict(network.named_parameters(remove_duplicate=False))
@@ -225,7 +225,8 @@ def _reason(module: nn.Module) -> str:
     return f"a {type(module).__name__} has no input that carries noise"
 
 
-def _check_sizes(name: str, parameters: Iterable[Tensor]) -> None:
+def check_sizes(name: str, parameters: Iterable[Tensor]) -> None:
+    """An error where a lazy layer has no parameters yet."""
     if any(isinstance(p, nn.UninitializedParameter) for p in parameters):
         raise Error(f"The lazy layer {name!r} has no size yet: run the network once on an example first.")
 

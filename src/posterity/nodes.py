@@ -166,6 +166,11 @@ class Site:
 
     def _times(self, value: Any, noise: Tensor, argument: str) -> Any:
         if not isinstance(value, PackedSequence):
+            if value.shape[self.facts.axis] != noise.shape[-1]:  # one alone would be spread over all
+                raise Error(
+                    f"The layer {self.name!r} takes {noise.shape[-1]} features, but its inputs, of shape "
+                    f"{tuple(value.shape)}, have {value.shape[self.facts.axis]}."
+                )
             return value * self._spread(noise, value, argument)
         if noise.dim() > 1:
             order = torch.arange(len(noise)) if value.sorted_indices is None else value.sorted_indices

@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from posterity import checkpoints, inputs, schedules, shares
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.graphs import Graph
 from posterity.history import History
 from posterity.loading import Batch, Batches, numpy_seed
@@ -143,7 +144,7 @@ class Run:
         return loss
 
     def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), explained(self.posterior.network, x):
             loss: Tensor = objective(x, batch.y, self._weight(batch), self.beta_now, batch.share)
         self._keep_term()
         self.optimizer.zero_grad(set_to_none=True)
@@ -223,7 +224,7 @@ class Run:
         return record
 
     def validate(self, data: Any) -> float:
-        """Mean negative log-likelihood on held-out data."""
+        """Mean negative log-likelihood on held-out data, in which rows count by their weights."""
         self.posterior.eval()
         total, rows = 0.0, 0.0
         draws = min(self.posterior.draws, 32)
@@ -235,10 +236,15 @@ class Run:
                     raise Error("Validation needs answers: its data give inputs alone.")
                 prediction = predict(self.posterior, batch.x, draws, generator)
                 if batch.share is None or batch.share.counts:
-                    total -= float(prediction.log_prob(batch.y).sum())
-                    rows += len(prediction)
+                    surprise = -prediction.log_prob(batch.y).double()
+                    weight = torch.ones_like(surprise) if batch.weight is None else batch.weight.to(surprise).flatten()
+                    if len(weight) != len(surprise):
+                        raise Error(f"There are {len(weight)} weights for {len(surprise)} held-out rows: one each.")
+                    total, rows = total + float((weight * surprise).sum()), rows + float(weight.sum())
         self.posterior.train()
         total, rows = self.processes.total(total, rows)
+        if not rows:
+            raise Error("The held-out rows all have weight 0: none of them counts.")
         return total / rows
 
     def snapshot(self) -> dict[str, Tensor]:
@@ -249,7 +255,10 @@ class Run:
         """Take parameters and buffers from a snapshot or a checkpoint."""
         now = self.posterior.state_dict()
         scatter = self.processes.scatter
-        self.posterior.load_state_dict({k: scatter(v, now[k]) if k in now else v for k, v in state.items()})
+        try:
+            self.posterior.load_state_dict({k: scatter(v, now[k]) if k in now else v for k, v in state.items()})
+        except RuntimeError as error:
+            raise ValueError(_misfit(state, now) or str(error)) from error
 
     def _whole_state(self) -> dict[str, Tensor]:
         return self.processes.gather(self.posterior.state_dict())
@@ -293,11 +302,23 @@ class Run:
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
             if not 0 <= self.since <= self.count <= self.total:
-                raise ValueError("its counts of steps do not agree.")
+                raise ValueError("its counts of steps do not agree")
             self.last_loss = found.progress["last_loss"]
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise Error(f"The checkpoint does not belong to this posterior: {error}") from error
+            raise Error(
+                f"The checkpoint does not belong to this posterior: {error}. Use another folder for this run."
+            ) from error
         return history, found.best
+
+
+def _misfit(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
+    """The first thing in which saved parameters are not those of now, in words."""
+    for name in sorted(found.keys() | now.keys()):
+        if name not in found or name not in now:
+            return f"it has {'no' if name not in found else 'a'} {name}"
+        if found[name].shape != now[name].shape:
+            return f"its {name} is of shape {tuple(found[name].shape)}, here it is {tuple(now[name].shape)}"
+    return ""
 
 
 class _Objective(nn.Module):

@@ -45,7 +45,8 @@ class Sites:
                 modules[name].register_forward_hook(site.after)
                 self.sites.append(site)
         self.encoders = rows.encoders(network)
-        self.probed = False
+        self.probed: tuple[int, ...] | None = None
+        self.others: dict[tuple[int, ...], list[Any]] = {}
         self.known = direct is not None or not self._hooked
         for site in self._hooked:
             site.direct = site.name in (direct or ())
@@ -113,18 +114,30 @@ class Sites:
         return found
 
     def find_rows(self, network: nn.Module, x: Any) -> None:
-        """Establish, once, where the rows of the batch are at every site, and which layers are used without a call."""
-        if self.probed:
+        """Establish where the rows of the batch are at every site, and which layers are used without a call.
+
+        Once, but again for inputs with another number of axes, which may take another way through the network.
+        """
+        axes = tuple(tensor.dim() for tensor in inputs.tensors(x))
+        if self.probed == axes:
             return
         hooked = self._hooked
         with ONE_AT_A_TIME:
+            if self.probed is not None:
+                self.others[self.probed] = [(site.layouts, site.shared, site.missing) for site in hooked]
+            known = self.others.get(axes)
+            for site, state in zip(hooked, known or [({}, None, None) for _ in hooked], strict=True):
+                site.layouts, site.shared, site.missing = state
+            self.probed = axes if known else None
+            if known:
+                return
             rows.find(hooked, network, x)
             missed = [site for site in hooked if not site.called]
             if missed and network.training:  # layers that training left out this time
                 with rows.evaluation_mode(network):
                     rows.find(missed, network, x)
             self._find_direct(network, x)
-        self.probed = True
+            self.probed = axes
 
     def find_direct(self, network: nn.Module, x: Any) -> None:
         """Establish, once, which layers the network uses without calling them."""

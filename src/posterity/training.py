@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.history import History
-from posterity.likelihoods import Gaussian, Likelihood
+from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.processes import accelerate, team
@@ -265,11 +265,16 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def _look(likelihood: Likelihood, data: Any) -> None:
-    """Warn of real answers that are far from mean 0 and deviation 1: networks start there, and take long to leave."""
-    if not isinstance(likelihood, Gaussian) or not isinstance(data, tuple) or len(data) < 2:
-        return
-    y = data[1]
+    """Refuse answers of which none is observed; warn of real ones far from mean 0 and deviation 1.
+
+    Networks start there, and take long to leave.
+    """
+    y = data[1] if isinstance(data, tuple) and len(data) > 1 else None
     if not isinstance(y, (Tensor, np.ndarray)) or len(y) < 2:
+        return
+    if isinstance(likelihood, Categorical) and bool((likelihood.labels(torch.as_tensor(y)) == likelihood.ignore).all()):
+        raise Error(f"All labels are {likelihood.ignore}, which marks what is not observed: nothing can be learned.")
+    if not isinstance(likelihood, Gaussian):
         return
     values = torch.as_tensor(y).detach().double()
     mean, std = float(values.mean()), float(values.std())
