@@ -327,6 +327,15 @@ def test_a_model_of_the_command_line_reads_files_in_python(regression, compared,
     prediction = posterity.predict(posterior, data, generator=torch.Generator().manual_seed(0))
     written = [float(row["mean"]) for row in read(tmp_path / "p.csv")]
     assert np.allclose(prediction.mean.squeeze(1), written, rtol=0.05)
+    rows = [{key: value for key, value in row.items() if key != "price"} for row in read(data)]
+    array = np.array([list(row.values()) for row in rows], dtype=object)
+    for raw in (rows, array):  # as they come, not as the network takes them
+        said = posterity.predict(posterior, raw, generator=torch.Generator().manual_seed(0))
+        assert torch.allclose(said.mean, prediction.mean)
+    ready = posterity.predict(
+        posterior, posterior.preprocessing.inputs(rows), generator=torch.Generator().manual_seed(0)
+    )
+    assert float(ready.mean.abs().max()) < 10  # a tensor is what the preprocessing makes; its answers are standardised
     classes = posterity.predict(posterity.load(compared[1] / "models" / "map"), str(compared[0]))
     assert classes.probs.shape == (400, 2)
     posterior.preprocessing = None
@@ -563,6 +572,8 @@ def test_numbers_that_json_lacks_become_null():
 def test_method_names_may_be_spelled_freely():
     assert study.names(" MAP, ibnn ,map") == ["map", "ibnn"]
     assert study.names("all") == list(posterity.methods())
+    with pytest.raises(posterity.Error, match="No method is named"):
+        study.names(" ,")
 
 
 def test_judging_needs_no_target(regression):

@@ -82,14 +82,32 @@ def test_what_is_written(tmp_path):
     record = json.loads((tmp_path / "smoke" / "paper-table-1.json").read_text())
     assert record["numbers"] == {"x": 1.5}
     assert record["tables"] == [{"title": "t", "columns": ["c"], "rows": [["1"]]}]
-    assert record["findings"] == ["It held."]
+    assert record["findings"] == ["This size shows that it runs; what it finds is no evidence.", "It held."]
     assert record["cells"] == ["a-0"]
     assert record["seeds"] == [0]
 
 
 def test_an_unknown_entry():
-    with pytest.raises(posterity.Error, match="ibnn-table-3"):
-        papers.find("ibnn-table-99")
+    with pytest.raises(posterity.Error, match="Did you mean ibnn-table-3 or"):
+        papers.find("ibnn-tabel-3")
+
+
+def test_without_records_nothing_is_written(tmp_path):
+    def run(at):
+        at.cell("lenet-a", {}, maker([]))
+        return Outcome({})
+
+    entry = Entry("paper-table-1", "A table", run)
+    with pytest.raises(posterity.Error, match="Nothing of paper-table-1 is recorded"):
+        reproduce(entry, bench(tmp_path, recorded=True))
+    with pytest.raises(posterity.Error, match=r"has 'vgg' in its name. There are lenet-a\."):
+        reproduce(entry, bench(tmp_path, only="vgg"))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_time_of_a_cell_that_went_on_is_that_of_its_training(tmp_path):
+    found = bench(tmp_path).cell("a", {}, lambda seed, checkpoint: {"train_seconds": 50.0})
+    assert found[0]["seconds"] == 50.0
 
 
 def test_settings_hold_what_differs_from_the_defaults():

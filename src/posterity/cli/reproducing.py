@@ -1,5 +1,6 @@
 """`posterity reproduce`: a paper's table or figure, run again."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,4 +80,11 @@ def reproduce(
     for line in outcome.findings:
         output.say(line)
     output.say(f"Written to {bench.folder / entry.name}.json" + (" and .png." if outcome.figure else "."))
-    output.finish({"numbers": outcome.numbers, "findings": outcome.findings})
+    output.finish(
+        {
+            "numbers": outcome.numbers,
+            "tables": [asdict(table) for table in outcome.tables],
+            "findings": outcome.findings,
+            "seeds": bench.seeds,
+        }
+    )

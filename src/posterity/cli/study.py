@@ -30,7 +30,9 @@ def names(given: str) -> list[str]:
     """Method names from `a,b` or `all`, each once."""
     known = list(posterity.methods())
     asked = [name.strip().lower() for name in given.split(",") if name.strip()]
-    chosen = list(dict.fromkeys(known if asked in ([], ["all"]) else asked))
+    if not asked:
+        raise Error(f"No method is named: give some of {', '.join(known)}, or all.")
+    chosen = list(dict.fromkeys(known if asked == ["all"] else asked))
     for name in chosen:
         if name not in known:
             hint = did_you_mean(name, known)

@@ -3,6 +3,7 @@
 from posterity.errors import Error
 from posterity.papers import bbh, ibnn
 from posterity.papers.reproduction import SIZES, Bench, Entry, Outcome, Table, reproduce
+from posterity.wording import did_you_mean
 
 __all__ = ["SIZES", "Bench", "Entry", "Outcome", "Table", "entries", "find", "reproduce"]
 
@@ -16,5 +17,6 @@ def find(name: str) -> Entry:
     """The entry of that name."""
     found = entries()
     if name not in found:
-        raise Error(f"There is no table or figure {name!r}. The names are {', '.join(found)}.")
+        hint = did_you_mean(name, found)
+        raise Error(f"There is no table or figure {name!r}.{hint} The names are {', '.join(found)}.")
     return found[name]

@@ -15,7 +15,6 @@ from posterity import datasets, evaluation, networks
 from posterity.augmentation import CropFlip
 from posterity.datasets import files
 from posterity.datasets.data import split
-from posterity.errors import Error
 from posterity.evaluation import corruptions
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.reproduction import Bench
@@ -111,6 +110,7 @@ class Cell:
     def run(self, bench: Bench, seed: int, checkpoint: Path) -> dict[str, Any]:
         """Train and score once."""
         train, test, black = self.parts(bench)
+        beyond = self.beyond(bench) if self.outside else None
         cuda = bench.device != "cpu" and torch.cuda.is_available()
         how = ON_GPU[self.gpu] if cuda else {}
         fit = dict(self.fit)
@@ -145,7 +145,6 @@ class Cell:
             **fit,
         )
         size = sum(p.numel() for p in posterior.parameters() if p.requires_grad)
-        beyond = self.beyond(bench) if self.outside else None
         found |= {"train_seconds": history.seconds, "parameters": size, "tested": len(test[1])}
         drawn = posterity.Normalised(posterior, self.seen(bench)) if self.measured else posterior
         found |= self._scored(drawn, test, seed, beyond) | self._under_attack(drawn, test, seed)
@@ -177,8 +176,11 @@ class Cell:
     def beyond(self, bench: Bench) -> Tensor:
         """The images from outside the data, as the network takes them."""
         loaded = _loaded(self.data, bench.data_dir)
-        if loaded.outside is None:
-            raise Error(f"{self.data} has no images from outside: put notMNIST_small below a data folder.")
+        if loaded.outside is None:  # MNIST's is notMNIST, which is downloaded here, or it is said what to do
+            datasets.load("notmnist", data_dir=bench.data_dir)
+            _loaded.cache_clear()
+            loaded = _loaded(self.data, bench.data_dir)
+        assert loaded.outside is not None
         return self._inputs(loaded.outside[: self.outside], loaded.preprocessing)
 
     def _standards(self, pre: Any) -> Any:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import posterity
 from posterity import datasets, evaluation, networks, plots
+from posterity.errors import Error
 from posterity.methods.ibnn import IBNN
 from posterity.papers.reproduction import Bench, Outcome, Table
 from posterity.plots.common import legend, panels
@@ -42,10 +43,7 @@ def figure_2(bench: Bench) -> Outcome:
     The paper's directions are those of the weights U diag(μ_k), ours those of the means μ_k themselves, which need no
     weights: the plane is the plane of the components either way.
     """
-    found = trained(bench)
-    if found is None:
-        return Outcome({}, findings=["No trained network of this figure is recorded."])
-    record, posterior = found
+    record, posterior = trained(bench)
     train, test, _ = images(record["settings"], bench.data_dir)
     rows = min(ROWS, len(test[1]))
     plane = plots.landscape(posterior, *train, test, resolution=3, rows=rows, progress=False)
@@ -72,10 +70,7 @@ def figure_2(bench: Bench) -> Outcome:
 
 def figure_3(bench: Bench) -> Outcome:
     """The most and the least certain test image of each of the first four classes, and every function's answer."""
-    found = trained(bench)
-    if found is None:
-        return Outcome({}, findings=["No trained network of this figure is recorded."])
-    record, posterior = found
+    record, posterior = trained(bench)
     _, (x, y), names = images(record["settings"], bench.data_dir)
     functions = posterior.draw(DRAWS, torch.Generator().manual_seed(record["seed"]))
     device = next(posterior.parameters()).device
@@ -100,7 +95,7 @@ def figure_3(bench: Bench) -> Outcome:
     )
 
 
-def trained(bench: Bench) -> tuple[dict[str, Any], Any] | None:
+def trained(bench: Bench) -> tuple[dict[str, Any], Any]:
     """The record and the posterior of figures 2 and 3, of the first seed: trained once, then read from the folder."""
     name, settings = f"fashion-lenet-ibnn-{COMPONENTS}", lenet(bench)
     folders = {seed: bench.folder / "models" / f"{name}-{seed}" for seed in bench.seeds}
@@ -112,7 +107,7 @@ def trained(bench: Bench) -> tuple[dict[str, Any], Any] | None:
         folder = folders[record["seed"]]
         if (folder / "config.json").is_file():
             return record, posterity.load(folder)
-    return None
+    raise Error(f"The trained network of this figure is not in {bench.folder / 'models'}: run it without --recorded.")
 
 
 def lenet(bench: Bench) -> dict[str, Any]:

@@ -3,10 +3,6 @@
 Where the paper's text and its code differ, the code made the numbers, and the code's way is taken: the S samples of a
 datum come from different components, and VGG-16 sees images with ImageNet's mean and deviation. Not taken are its
 faults: MC-dropout is scored with batch normalisation in evaluation mode, and BNN-VI meets the same data.
-
-On a GPU the networks are trained in bfloat16. At size `small` the network is a LeNet of twice the width on a fifth of
-CIFAR, with the recipe that the paper has for VGG-16, fewer epochs, and images that are not shifted or mirrored: without
-that, so small a network would not over-fit, and there would be nothing to calibrate.
 """
 
 import math
@@ -16,29 +12,28 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from posterity.methods.ibnn import IBNN
 from posterity.papers import fashion, published, sizes, toys, trained, widths
-from posterity.papers.cells import Cell
+from posterity.papers.ibnn_cells import (
+    CHOSEN,
+    CLASSES,
+    METHODS,
+    OURS,
+    SHORT,
+    VARIANTS,
+    cell,
+    entropic_cell,
+    in_float32,
+    places,
+    short,
+)
 from posterity.papers.pictures import calibration, scores_by_components, scores_by_method, sweep, under_noise
 from posterity.papers.reproduction import Bench, Entry, Outcome, Table
 
-METHODS = ("SGD", "MC-dropout", "BNN-VI", "iBNN-4", "iBNN-8", "iBNN-16")
-#: Ours: the entropic objective at the same rows a step and the same epochs.
-OURS = "entropic iBNN"
-#: Ours: what 20 minutes of one H200 are enough for, where the published recipe takes more; and that recipe without half
-#: precision. Each with the one place where it is run, and its cell's ending.
-SHORT, FLOAT = "iBNN-16, 20 minutes", "iBNN-16, float32"
-VARIANTS = {SHORT: (("wrn28x10", "cifar10"), "short"), FLOAT: (("vgg16", "cifar10"), "float32")}
 SCORES = ("error", "nll", "ece")
 LABELS = {"error": "error, %", "nll": "NLL", "ece": "ECE"}
 WORDS = {"error": "error", "nll": "NLL", "ece": "ECE"}
 TITLES = {"vgg16": "VGG-16", "wrn28x10": "WideResNet-28x10", "lenet": "LeNet"}
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "digits": "digits"}
-CLASSES = {"cifar10": 10, "cifar100": 100, "digits": 10}
-#: Draws of MC-dropout and BNN-VI: as many as iBNN-16 has. The paper does not say how many it took.
-DRAWS = 80
-#: K and γ of it; `entropic` compares them with others on held-out images.
-CHOSEN = {"smoke": (2, 8.0), "small": (4, 4.0), "full": (4, 40.0)}
 #: Samples a datum and γ of further runs on the test images: the successor's γ, and with its samples, twice the cost.
 FURTHER = {"smoke": [], "small": [], "full": [(2, 80), (4, 80), (4, 70)]}
 COMPONENTS = (4, 8, 16, 24, 32)
@@ -49,7 +44,7 @@ Records = dict[str, list[dict[str, Any]]]
 
 def tables(bench: Bench, score: str) -> Outcome:
     """Tables 3, 4 and 5: one score of all networks, data sets and methods, the published one beside it."""
-    every = {place: _trained(bench, *place) for place in _places(bench)}
+    every = {place: _trained(bench, *place) for place in places(bench)}
     found = _run(bench)
     columns, rows = ["method"], []
     for network, data in found:
@@ -110,9 +105,9 @@ def table_6(bench: Bench) -> Outcome:
     found: dict[str, Records] = {"128 images a step": {}, f"{LARGE_BATCH} images a step": {}}
     usual, large = found.values()
     for k in counts:
-        cell = _cell(bench, network, data, f"iBNN-{k}")
-        usual[str(k)] = cell.records(bench, f"{network}-{data}-ibnn-{k}")
-        bigger = replace(cell, fit=cell.fit | {"batch_size": LARGE_BATCH})
+        made = cell(bench, network, data, f"iBNN-{k}")
+        usual[str(k)] = made.records(bench, f"{network}-{data}-ibnn-{k}")
+        bigger = replace(made, fit=made.fit | {"batch_size": LARGE_BATCH})
         large[str(k)] = bigger.records(bench, f"{network}-{data}-ibnn-{k}-batch-{LARGE_BATCH}")
     rows = []
     for name, records in found.items():
@@ -181,9 +176,9 @@ def entropic(bench: Bench) -> Outcome:
     tried: Records = {}
     for k in counts:
         for gamma in gammas:
-            cell = _entropic(bench, network, data, k, gamma)
-            cell = replace(cell, fit=cell.fit | {"epochs": epochs}, held_out=True, disturbed=0)
-            tried[f"K {k}, gamma {gamma}"] = cell.records(bench, f"{network}-{data}-entropic-{k}-{gamma}-held-out")
+            made = entropic_cell(bench, network, data, k, gamma)
+            made = replace(made, fit=made.fit | {"epochs": epochs}, held_out=True, disturbed=0)
+            tried[f"K {k}, gamma {gamma}"] = made.records(bench, f"{network}-{data}-entropic-{k}-{gamma}-held-out")
     findings = _stuck(tried, title)
     tried = {name: kept for name, records in tried.items() if (kept := _alive(records))}
     numbers: dict[str, Any] = {"held out": _numbers(tried)}
@@ -203,7 +198,7 @@ def entropic(bench: Bench) -> Outcome:
             + ("." if zero is None else f"; with γ = 0 it is {zero:.4f}.")
         )
     rows = []
-    for place in _places(bench):
+    for place in places(bench):
         final = _rows(bench, *place)
         name = f"{TITLES[place[0]]}, {DATA[place[1]]}"
         if not final[OURS]:
@@ -211,8 +206,8 @@ def entropic(bench: Bench) -> Outcome:
         k, gamma = CHOSEN[bench.size]
         shown = {"iBNN-16": final["iBNN-16"], f"{OURS}, γ = {gamma:g}": final[OURS]}
         for samples, other in FURTHER[bench.size] if place == (network, data) else ():
-            cell = _entropic(bench, *place, k, other, samples)
-            records = cell.records(bench, f"{network}-{data}-entropic-{k}-{other}-samples-{samples}")
+            made = entropic_cell(bench, *place, k, other, samples)
+            records = made.records(bench, f"{network}-{data}-entropic-{k}-{other}-samples-{samples}")
             shown[f"{OURS}, γ = {other}" + (f", {samples} samples a datum" if samples > 2 else "")] = records
         shown = {method: records for method, records in shown.items() if records}
         numbers[name] = _numbers(shown)
@@ -222,18 +217,9 @@ def entropic(bench: Bench) -> Outcome:
     return Outcome(numbers, [table], findings, sweep(curves, "γ"))
 
 
-def _places(bench: Bench) -> list[tuple[str, str]]:
-    """Networks and data sets of tables 3 to 5."""
-    return bench.pick(  # type: ignore[no-any-return]
-        smoke=[("lenet", "digits")],
-        small=[("lenet", "cifar10"), ("lenet", "cifar100")],
-        full=[(network, data) for data in ("cifar10", "cifar100") for network in ("vgg16", "wrn28x10")],
-    )
-
-
 def _run(bench: Bench) -> dict[tuple[str, str], Records]:
     """The records of networks and data sets of which there are any."""
-    found = {place: _rows(bench, *place) for place in _places(bench)}
+    found = {place: _rows(bench, *place) for place in places(bench)}
     return {place: records for place, records in found.items() if any(records.values())}
 
 
@@ -242,8 +228,8 @@ def _rows(bench: Bench, network: str, data: str) -> Records:
     found = _trained(bench, network, data)
     found = {method: records if method == "BNN-VI" else _alive(records) for method, records in found.items()}
     for method, (place, ending) in VARIANTS.items():
-        cell = _short(bench, network, data) if method == SHORT else _float(bench, network, data)
-        found[method] = _alive(cell.records(bench, f"{network}-{data}-{ending}")) if place == (network, data) else []
+        made = short(bench, network, data) if method == SHORT else in_float32(bench, network, data)
+        found[method] = _alive(made.records(bench, f"{network}-{data}-{ending}")) if place == (network, data) else []
     return found
 
 
@@ -253,96 +239,9 @@ def _trained(bench: Bench, network: str, data: str) -> Records:
     for method in (*METHODS, OURS):
         same = method == "SGD" and network == "vgg16"
         name = f"{network}-{data}-{'MC-dropout' if same else method}".lower().replace(" ", "-")
-        records = _cell(bench, network, data, "MC-dropout" if same else method).records(bench, name)
+        records = cell(bench, network, data, "MC-dropout" if same else method).records(bench, name)
         found[method] = [record | record["undisturbed"] for record in records] if same else records
     return found
-
-
-def _cell(bench: Bench, network: str, data: str, method: str) -> Cell:
-    """A cell of tables 3 to 6."""
-    if method == OURS:
-        return _entropic(bench, network, data, *CHOSEN[bench.size])
-    k = int(method.partition("-")[2]) if method.startswith("iBNN") else 16
-    recipe = _recipe(network, data, k)
-    fit = recipe["fit"]
-    plain = {name: fit[name] for name in ("epochs", "batch_size", "optimizer", "lr", "schedule")}
-    plain["weight_decay"] = 5e-4  # where iBNN has less on CIFAR-100
-    dropout = {"vgg16": 0.5, "wrn28x10": 0.3, "lenet": 0.0}[network] if method == "MC-dropout" else 0.0
-    of: dict[str, dict[str, Any]] = {
-        "SGD": {"method": "map", "fit": plain},
-        "MC-dropout": {"method": "dropout", "fit": plain, "draws": DRAWS},
-        "BNN-VI": {
-            "method": "bbb",
-            "posterior": {"estimator": "weights"},
-            "fit": plain | {"optimizer": "adam", "lr": 1e-3, "weight_decay": 0.0, "beta": fit["beta"]},
-            "draws": DRAWS,
-        },
-    }
-    ibnn = {"method": "ibnn", "posterior": recipe["posterior"] | {"assignment": "authors"}, "fit": fit, "draws": 5 * k}
-    return _sized(bench, network, data, dropout, of.get(method, ibnn))
-
-
-def _short(bench: Bench, network: str, data: str) -> Cell:
-    """iBNN-16 with one sample a datum, larger batches, fewer epochs, and a rate that falls from the start."""
-    cell = _cell(bench, network, data, "iBNN-16")
-    fit = cell.fit | {"epochs": 200, "batch_size": 256, "schedule": "cosine"}
-    return replace(cell, posterior=cell.posterior | {"samples": 1}, fit=fit)
-
-
-def _float(bench: Bench, network: str, data: str) -> Cell:
-    """iBNN-16 in single precision, as published."""
-    return replace(_cell(bench, network, data, "iBNN-16"), gpu="float32, compiled")
-
-
-def _entropic(bench: Bench, network: str, data: str, components: int, gamma: float, samples: int = 2) -> Cell:
-    """iBNN with the entropic objective, in the successor's setting but for two samples a datum.
-
-    Its rate .05 is for steps without momentum, ours has 0.9, hence a tenth of it; and it is per component.
-    """
-    recipe = _recipe(network, data, components)
-    prior = recipe["posterior"]["prior_std"]
-    posterior = recipe["posterior"] | {"init_std": 0.05, "init_noise": prior, "kl": "bound", "gamma": float(gamma)}
-    posterior["samples"] = samples
-    fit = recipe["fit"] | {"lr_posterior": 0.005 / components, "weight_decay": 5e-4}
-    return _sized(
-        bench,
-        network,
-        data,
-        0.0,
-        {"method": "ibnn", "posterior": posterior | {"assignment": "authors"}, "fit": fit, "draws": DRAWS},
-    )
-
-
-def _recipe(network: str, data: str, components: int) -> dict[str, Any]:
-    """The paper's; LeNet has that of VGG-16, and the digits that of CIFAR-10."""
-    known = {"lenet": "vgg16", "digits": "cifar10"}
-    return IBNN.recipe(f"{known.get(network, network)}-{known.get(data, data)}", components)
-
-
-def _sized(bench: Bench, network: str, data: str, dropout: float, options: Mapping[str, Any]) -> Cell:
-    """A cell at the size of the bench."""
-    classes = CLASSES[data]
-    if network == "lenet":
-        channels = 1 if data == "digits" else 3
-        arguments = {"in_channels": channels, "classes": classes, "width": bench.pick(smoke=1, small=2)}
-        small = bench.pick(
-            smoke={"epochs": 1, "images": 200, "tested": 100, "disturbed": 20},
-            small={"epochs": 20, "images": 10_000, "tested": 2_000, "disturbed": 200},
-        )
-        options = dict(options) | {"fit": options["fit"] | {"epochs": small.pop("epochs")}}
-        return Cell(
-            data,
-            {"name": "lenet", "arguments": arguments},
-            augment=False,
-            enlarge=4 if data == "digits" else 1,
-            crop=28,
-            **small,
-            **options,
-        )
-    arguments = {"classes": classes, "dropout": dropout}
-    arguments |= {"depth": 28, "width": 10} if network == "wrn28x10" else {}
-    name, standard = {"vgg16": ("vgg16", "imagenet"), "wrn28x10": ("wideresnet", "cifar10")}[network]
-    return Cell(data, {"name": name, "arguments": arguments}, standard=standard, disturbed=1000, **options)
 
 
 def _numbers(records: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:

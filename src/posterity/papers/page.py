@@ -59,6 +59,9 @@ def _section(size: str, record: dict[str, Any], results: Path, target: Path) -> 
     if record["picture"] and shown.is_file():
         lines += [f"![{_cell(record['picture'])}](images/{shown.name})", ""]
     for table in record["tables"]:
+        if not table["rows"]:
+            lines += [f"{table['title']}: not run yet.", ""]
+            continue
         lines += [f"{table['title']}:", "", _row(table["columns"]), "|---" * len(table["columns"]) + "|"]
         lines += [_row(row) for row in table["rows"]] + [""]
     lines += [f"- {finding}" for finding in record["findings"]] + [""] * bool(record["findings"])
@@ -79,7 +82,7 @@ def _facts(size: str, record: dict[str, Any], results: Path) -> str:
     cells = [cell for name in record["cells"] if (cell := read(results / size / "cells" / f"{name}.json"))]
     seconds = sum(cell["seconds"] for cell in cells) if cells else record["seconds"]
     machines = dict.fromkeys(_machine(one) for one in cells or [record])
-    networks = f"{len(cells)} trained networks, " if cells else ""
+    networks = f"{len(cells)} trained network{'s' * (len(cells) > 1)}, " if cells else ""
     several = f" --seeds {len(record['seeds'])}" if len(record["seeds"]) > 1 else ""
     return (
         f"<small>`posterity reproduce {record['entry']} --size {size}{several}`; {networks}{_time(seconds)} in all; "

@@ -95,6 +95,7 @@ class Bench:
             raise Error(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
         self.folder, self.size, self.seeds, self.device = folder / size, size, list(seeds), device
         self.data_dir, self.recorded, self.only, self.say, self.progress = data_dir, recorded, only, say, progress
+        self.asked: list[str] = []
         self.used: list[str] = []
 
     def pick(self, **choices: Any) -> Any:
@@ -112,6 +113,7 @@ class Bench:
             make: takes a seed and a folder for checkpoints, and returns what was found.
         """
         settings = plain(settings)
+        self.asked.append(name)
         found = []
         for seed in self.seeds:
             path = self.folder / "cells" / f"{name}-{seed}.json"
@@ -131,7 +133,7 @@ class Bench:
             shutil.rmtree(checkpoint, ignore_errors=True)
             write(checkpoint.with_suffix(".json"), settings)
         made = make(seed, checkpoint)
-        seconds = time.perf_counter() - began
+        seconds = max(time.perf_counter() - began, made.get("train_seconds", 0.0))  # one that went on began earlier
         write(path, {"name": name, "seed": seed, "settings": settings, **made, "seconds": seconds, **facts()})
         shutil.rmtree(checkpoint, ignore_errors=True)
         checkpoint.with_suffix(".json").unlink()
@@ -142,6 +144,13 @@ def reproduce(entry: Entry, bench: Bench) -> Outcome:
     """Run an entry, and write what it came to into the folder."""
     began = time.perf_counter()
     outcome = entry.run(bench)
+    if bench.asked and not any(bench.only in name for name in bench.asked):
+        names = ", ".join(dict.fromkeys(bench.asked))
+        raise Error(f"No network of {entry.name} has {bench.only!r} in its name. There are {names}.")
+    if bench.asked and not bench.used:
+        raise Error(f"Nothing of {entry.name} is recorded in {bench.folder}: without --recorded it is trained.")
+    if bench.size == "smoke":
+        outcome.findings.insert(0, "This size shows that it runs; what it finds is no evidence.")
     record = {
         "entry": entry.name,
         "title": entry.title,

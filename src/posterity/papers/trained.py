@@ -50,6 +50,7 @@ def table_7(bench: Bench) -> Outcome:
             mine = [f"{100 * scores['error']:.2f}", f"{scores['nll']:.4f}", f"{scores['ece']:.4f}"]
             rows.append([title, method, *(str(v) for pair in zip(mine, known, strict=True) for v in pair)])
         findings += _findings(title, found)
+    numbers = {title: found for title, found in numbers.items() if found}
     columns = ["", "method", "error, %", "published", "NLL", "published", "ECE", "published"]
     return Outcome(numbers, [Table("Trained networks made Bayesian in 15 epochs", columns, rows)], findings)
 
@@ -72,8 +73,7 @@ def _networks(bench: Bench) -> dict[str, tuple[str, Callable[[int], Cell]]]:
         _smoke_start(bench)
         found["ResNet-8, digits"] = "resnet8-digits", lambda k: _cifar(bench, 8, "start.safetensors", k)
     for depth, file in STARTS.items() if bench.size != "smoke" else ():
-        wanted = bench.size == "full" or depth == 20
-        if wanted and files.find(files.Collection("", "pretrained", (file,)), bench.data_dir):
+        if bench.recorded or files.find(files.Collection("", "pretrained", (file,)), bench.data_dir):
             make = lambda k, depth=depth, file=file: _cifar(bench, depth, file, k)  # noqa: E731
             found[f"ResNet-{depth}, CIFAR-10"] = f"resnet{depth}-cifar10", make
     if imagenet(bench.data_dir) is not None:
