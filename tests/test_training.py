@@ -523,3 +523,17 @@ def test_labels_of_which_none_is_observed_are_refused():
 def test_fp16_on_a_processor_is_said_to_change_nothing():
     with pytest.warns(UserWarning, match="changes nothing"):
         fit(make(), precision="fp16", epochs=1)
+
+
+def test_parameters_that_lie_strided_in_memory_are_updated_by_their_own_gradients():
+    """torch's fused AdamW on a processor mixes them up where a parameter and its gradient lie differently."""
+    ends = []
+    for strided in (False, True):
+        network = seeded(mlp)
+        last = network[-1]
+        wide = torch.zeros(*last.weight.shape[:-1], 2 * last.weight.shape[-1])
+        wide[..., ::2] = last.weight.detach()
+        last.weight = nn.Parameter(wide[..., ::2] if strided else wide[..., ::2].contiguous())
+        fit(posterity.MAP(network), epochs=1)
+        ends.append(last.weight.detach().clone())
+    torch.testing.assert_close(ends[0], ends[1])
