@@ -55,7 +55,11 @@ class Block(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Weights `[n, length]` of noise `[n, 1 or rows, noise]`."""
-        return F.linear(self.trunk(z, False)[0], self.head, self.bias).flatten(1)[:, : self.length]
+        return self.weights_of(self.trunk(z, False)[0])
+
+    def weights_of(self, features: Tensor) -> Tensor:
+        """Weights `[n, length]` of the last hidden layer `[n, rows, features]`."""
+        return F.linear(features, self.head, self.bias).flatten(1)[:, : self.length]
 
     def gram(self, z: Tensor) -> Tensor:
         """J_rᵀ J_r of each row's weights with respect to z, `[n, rows, noise, noise]`, in double precision.
@@ -98,6 +102,21 @@ class Plain(Block):
                 t = F.linear(t * _slope(before).unsqueeze(-2), weight)
             before = F.linear(F.leaky_relu(before, SLOPE), weight, bias)
         return F.leaky_relu(before, SLOPE), t * _slope(before).unsqueeze(-2) if tangents else None
+
+    @staticmethod
+    def trunks(blocks: Sequence["Plain"], z: Tensor) -> Iterable[Tensor]:
+        """The last hidden layer `[n, 1, features]` of each of some blocks of one row, of z `[n, 1 or blocks, noise]`.
+
+        All at once: for dozens of tensors, starting small products one by one takes longer than to compute them.
+        """
+        stacked = [torch.stack(same) for same in zip(*([*b.weights, *b.biases] for b in blocks), strict=True)]
+        entry, codes = torch.stack([b.entry for b in blocks]), torch.stack([b.codes for b in blocks])
+        columns = z.permute(1, 2, 0).expand(len(blocks), -1, -1)  # gradients of stacked weights then lie as these do
+        before = torch.baddbmm(codes.mT, entry, columns)
+        depth = len(stacked) // 2
+        for weight, bias in zip(stacked[:depth], stacked[depth:], strict=True):
+            before = torch.baddbmm(bias.unsqueeze(2), weight, F.leaky_relu(before, SLOPE))
+        return F.leaky_relu(before, SLOPE).mT.contiguous().unsqueeze(2).unbind(0)
 
 
 class Residual(Block):
@@ -183,10 +202,16 @@ class Generator(nn.Module):
         self.rows = sum(rows for _, rows in cuts)
         self.by_row = layout in ("chunked", "single")
         self.sites = 1 if shared else cuts[0][1] if self.by_row else len(cuts)
+        self.together = layout == "tensor" and len(cuts) > 1
 
     def forward(self, z: Tensor) -> Tensor:
         """Weights `[n, weights]` of noise `[n, sites, noise]`."""
-        return torch.cat([block(part) for block, part in self._parts(z)], 1)
+        if self.together:
+            trunks = Plain.trunks(list(self.blocks), z)  # type: ignore[arg-type]
+            made = [block.weights_of(h) for block, h in zip(self.blocks, trunks, strict=True)]  # type: ignore[operator]
+        else:
+            made = [block(part) for block, part in self._parts(z)]
+        return torch.cat(made, 1)
 
     def per_weight(self, values: Tensor) -> Tensor:
         """Values of the rows `[rows]` as values of the weights `[weights]`."""

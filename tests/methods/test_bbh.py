@@ -194,6 +194,22 @@ def test_shared_noise_moves_all_tensors_together():
     assert correlation(False) < 4 / math.sqrt(2000)
 
 
+@pytest.mark.parametrize("hidden", [[5], [4, 6], [3, 4, 5]])
+@pytest.mark.parametrize("noise", [0, 2])
+@pytest.mark.parametrize("shared", SHARED)
+def test_tensors_that_are_made_together_are_those_of_each_generator(hidden, noise, shared):
+    posterior = BayesByHypernet(seeded(mlp), "tensor", noise=noise, shared=shared, hidden=hidden, seed=0).double()
+    made, z = posterior.generator, torch.randn(3, posterior.generator.sites, noise, generator=generator()).double()
+    parts = [z] * len(made.blocks) if shared else z.split(1, 1)
+    alone = torch.cat([block(part) for block, part in zip(made.blocks, parts, strict=True)], 1)
+    torch.testing.assert_close(made(z), alone)
+    weigh = torch.randn(alone.shape, generator=generator()).double()
+    found, known = (
+        torch.autograd.grad((weigh * of).sum(), list(made.parameters()), allow_unused=True) for of in (made(z), alone)
+    )
+    torch.testing.assert_close(found, known)
+
+
 def test_without_noise_it_is_a_point():
     problem = scenarios.correlated_regression()
     posterior = BayesByHypernet(problem.network(), noise=0, jitter=0.0, prior_std=1.0, seed=0)
