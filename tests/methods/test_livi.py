@@ -61,9 +61,10 @@ def test_the_entropy_of_a_linear_generator_is_that_of_its_gaussian(noise_size):
     assert float((drawn.T.cov() - covariance).abs().max()) < 5 * error
 
 
+@pytest.mark.parametrize("hidden", [5, 13], ids=["all tensors at once", "one by one"])
 @pytest.mark.parametrize("noise_size", [2, 4], ids=["d < D", "d > D"])
-def test_the_entropy_is_that_of_the_linearisation(noise_size):
-    posterior = small(noise_size)
+def test_the_entropy_is_that_of_the_linearisation(noise_size, hidden):
+    posterior = small(noise_size, hidden=hidden)
     _, jacobian = map_of(posterior)
     covariance = jacobian @ jacobian.T + torch.diag(0.05 * posterior.scales).square()
     exact = 0.5 * torch.logdet(2 * math.pi * math.e * covariance)

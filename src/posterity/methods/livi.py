@@ -41,6 +41,8 @@ from posterity.weights import WeightPosterior
 ENTROPIES = ("exact", "smallest")
 #: Rows of the noise and of hidden layers: more would make matrices of gigabytes.
 LARGEST = 128
+#: Widest Z whose products with all tensors are one matrix of its size to the fourth power.
+WIDEST = 32
 
 
 class LIVI(WeightPosterior):
@@ -274,8 +276,11 @@ class LIVI(WeightPosterior):
             torch.cat([part.mT @ part for part in (_stack(parts, alike) for alike in self.alike)])
             for parts in (lefts, rights)
         )
-        mapped = torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer)
-        return mapped.flatten(2) @ tangents.flatten(2).mT
+        flat, h = tangents.flatten(2), self.hidden
+        if h > min(WIDEST, 4 * len(inner)):
+            return torch.einsum("tab,ndbc,tce->ndae", inner, tangents, outer).flatten(2) @ flat.mT
+        both = (inner.flatten(1).T @ outer.flatten(1)).view(h, h, h, h).permute(1, 2, 0, 3)
+        return flat @ both.reshape(h * h, h * h) @ flat.mT
 
 
 def _stack(parts: Sequence[Tensor], alike: list[int]) -> Tensor:
