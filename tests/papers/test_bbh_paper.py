@@ -134,13 +134,15 @@ def test_other_settings():
             bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
         )
     assert [BETAS["a tenth"](t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.05, 0.1, 0.1])
+    fair = bbh_cells.cell(FULL, "mnist", "fair", "BbH")
+    assert bbh_cells.other(FULL, "BbH", "bbh-fan-in")[1] == replace(fair, posterior={"prior_std": None})
     published = bbh_cells.cell(FULL, "mnist", "published", "BbH")
     assert "samples" not in published.posterior
     for ending, shared, last in (("bbh-shared", True, 64), ("bbh-own", False, 64), ("bbh-wide", False, 256)):
         _, cell = bbh_cells.other(FULL, "BbH", ending)
         assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
         assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
-    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 7
+    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 8
 
 
 def test_livi_stands_beside_the_generators_with_their_network_and_epochs():
@@ -360,6 +362,12 @@ def test_claims_on_generators_follow_the_numbers():
     found["layer-wise"]["error"] = 0.02
     (said,) = bbh._layout_claims("published layers", found)
     assert "did not hold" in said
+    found["layer-wise"]["error"], found["single"]["error"] = 0.006, 0.89
+    (said,) = bbh._layout_claims("published layers", found)
+    assert "performance held: " in said
+    assert "; single learned nothing." in said
+    found["sliced"]["error"] = 0.9
+    assert "performance cannot be told: " in bbh._layout_claims("published layers", found)[0]
 
 
 def test_claims_on_time_follow_the_numbers():
@@ -395,7 +403,7 @@ def test_claims_on_attacks_follow_the_numbers():
     curves["a, b"]["BbH"] = curve(0.7, 0.3)
     assert "least vulnerable did not hold (" in bbh_figures.attack_claims(curves)[0]
     curves["a, b"]["BbH"] = curve(0.55, 0.3, chance=0.05)
-    assert "least vulnerable held by a difference within chance (" in bbh_figures.attack_claims(curves)[0]
+    assert "least vulnerable held, within chance (" in bbh_figures.attack_claims(curves)[0]
 
 
 def test_the_deviation_over_images_follows_from_the_curve():
@@ -407,7 +415,7 @@ def test_the_deviation_over_images_follows_from_the_curve():
 def test_claims_on_weights_follow_the_numbers():
     layers = {name: {"size": 1.0, "spread": 0.2} for name in "abcd"}
     kept = {"draws": 100, "layers": layers, "within": 0.09, "between": 0.09}
-    assert "weights do not correlate" in bbh_figures.weight_claims({"x": kept})[0]
+    assert "weights were not seen to correlate" in bbh_figures.weight_claims({"x": kept})[0]
     said = bbh_figures.weight_claims({"x": kept | {"within": 0.15}})
     assert "weights correlate within a layer (" in said[0]
     assert "x 0.2" in said[1]
@@ -425,9 +433,9 @@ def test_claims_on_the_toy_follow_the_numbers():
     assert found["BbB"]["mean_off"] == pytest.approx(30)
     said = bbh_toy.findings({"published": found})
     assert "trade-off of fit and uncertainty held: " in said[0]
-    assert "less than NUTS's with MAP of MAP" in said[1]
+    assert "that MAP have less uncertainty outside the data than NUTS held for MAP; " in said[1]
     wide = {name: values | {"distance_error": 9.0} for name, values in found.items()}
-    assert "held by a difference within chance: " in bbh_toy.findings({"published": wide})[0]
+    assert "held, within chance: " in bbh_toy.findings({"published": wide})[0]
     assert bbh_toy._mean([{"distance": 1.0}, {"distance": 3.0}]) == pytest.approx({"distance": 2, "distance_error": 1})
     found["BbH"], found["BbB"] = found["BbB"], found["BbH"]
     assert "trade-off of fit and uncertainty did not hold: " in bbh_toy.findings({"published": found})[0]

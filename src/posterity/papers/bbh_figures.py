@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posterity.papers.bbh_cells import PROTOCOLS, SLIDES, cell, contenders, recorded
 from posterity.papers.cells import Cell
 from posterity.papers.outliers import BINS, SHOWN
-from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table
+from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table, verdict
 from posterity.plots.common import legend, panels
 from posterity.report.canvas import FAINT, INK, color, described
 
@@ -90,9 +90,8 @@ def attack_claims(curves: Curves) -> list[str]:
         ranked = ", ".join(f"{m} {100 * c['mean_error']:.1f}" for m, c in sorted(theirs.items(), key=_by_error))
         lead = rest[least]["mean_error"] - theirs["BbH"]["mean_error"]
         clear = abs(lead) > DEVIATIONS * math.hypot(rest[least]["chance"], theirs["BbH"]["chance"])
-        held = ("held" if lead > 0 else "did not hold") + ("" if clear else " by a difference within chance")
         said.append(
-            f"Trained {place}: that BbH is the least vulnerable {held} (mean error in % over ε: {ranked}); a pixel "
+            f"Trained {place}: that BbH is the least vulnerable {verdict(lead > 0, clear)} (mean error in % over ε: {ranked}); a pixel "
             f"moved by {theirs['BbH']['moved']:.2f} ε against BbH" + _against(theirs) + "."
         )
         ours = {m: curve for m, curve in methods.items() if m not in SLIDES}
@@ -121,7 +120,8 @@ def _attack_picture(curves: Curves) -> "Figure":
                     points = [(line["eps"], factor * line[key]) for line in curve["lines"]]
                     width = 2.4 if method == "BbH" else 1.2
                     style = {"color": color(methods.index(method)), "linewidth": width, "markersize": 3}
-                    axes.plot(*zip(*points, strict=True), "o-", label=method, zorder=3, **style)
+                    line = "o-" if method in SLIDES else "o--"
+                    axes.plot(*zip(*points, strict=True), line, label=method, zorder=3, **style)
                 axes.grid(color=FAINT)
                 if not column:
                     axes.set_ylabel(label)
@@ -177,7 +177,7 @@ def weight_claims(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         above = [where for where, value in both.items() if value > chance + 3 * error[where]]
         listed = ", ".join(f"{value:.3f} {where}" for where, value in both.items())
         said.append(
-            f"{title}: weights {'correlate ' + ' and '.join(above) if above else 'do not correlate'} (mean "
+            f"{title}: weights {'correlate ' + ' and '.join(above) if above else 'were not seen to correlate'} (mean "
             f"|correlation| {listed}; independent ones would have {chance:.3f} over {kept['draws']} draws)."
         )
     shares = {

@@ -31,7 +31,7 @@ from posterity import networks
 from posterity.datasets.toys import cubic_uniform
 from posterity.diagnostics.nuts import nuts, split_rhat
 from posterity.papers.bbh_cells import METHODS, SLIDES
-from posterity.papers.reproduction import Bench, Outcome, Table
+from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table, verdict
 from posterity.plots.common import legend, panels
 from posterity.report.canvas import INK, color, described
 
@@ -231,12 +231,9 @@ def findings(numbers: Numbers) -> list[str]:
         if "BbH" not in theirs or len(theirs) < 2:
             continue
         order = sorted(theirs, key=lambda m: theirs[m]["distance"])
-        held = "held" if order[0] == "BbH" else "did not hold"
         first, second = theirs["BbH"], theirs[next(m for m in order if m != "BbH")]
-        if abs(first["distance"] - second["distance"]) < 2 * math.hypot(
-            first.get("distance_error", 0.0), second.get("distance_error", 0.0)
-        ):
-            held += " by a difference within chance"
+        chance = DEVIATIONS * math.hypot(first.get("distance_error", 0.0), second.get("distance_error", 0.0))
+        held = verdict(order[0] == "BbH", abs(first["distance"] - second["distance"]) >= chance)
         listed = ", ".join(f"{m} {theirs[m]['distance']:.3g}" for m in order)
         said.append(
             f"{words}, that BbH has the best trade-off of fit and uncertainty {held}: the divergence from NUTS's "
@@ -245,9 +242,9 @@ def findings(numbers: Numbers) -> list[str]:
         points = [m for m in ("MAP", "ensemble", "MC-dropout") if m in theirs]
         low = [m for m in points if theirs[m]["outside_of_truth"] < 1]
         said.append(
-            f"{words}, uncertainty outside the data is less than NUTS's with {', '.join(low) or 'none'} of "
-            f"{', '.join(points)}; NUTS's is met by "
-            + ", ".join(f"{m} × {v['outside_of_truth']:.2g}" for m, v in found.items())
+            f"{words}, that {', '.join(points)} have less uncertainty outside the data than NUTS held for "
+            f"{', '.join(low) or 'none'}; in units of NUTS's it is "
+            + ", ".join(f"{m} {v['outside_of_truth']:.2g}" for m, v in found.items())
             + "."
         )
         for other in ("BbB", "MNF"):

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scores = Mapping[str, Mapping[str, Any]]
+#: Kinds of noise, as axes name them.
+NOISES = {"Gaussian": "share of Gaussian noise", "salt and pepper": "share of salt, and of pepper"}
 OPEN = {"marker": "o", "color": "white", "markeredgecolor": INK, "linestyle": "", "markersize": 6}
 
 
@@ -87,24 +89,28 @@ def calibration(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]
     return described(figure, f"Confidence less accuracy against confidence, for {', '.join(curves)}; zero is best.")
 
 
-def under_noise(curves: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
-    """Entropy under rising noise, split into its parts: a row for each kind of noise, a column for each method."""
-    methods, kinds = list(curves), list(dict.fromkeys(kind for found in curves.values() for kind in found))
-    size = max(5.0, 2.7 * len(methods)), 2.6 * max(1, len(kinds))
+def under_noise(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> "Figure":
+    """Entropy under rising noise, split into its parts: a row for each data set and kind of noise."""
+    methods = list(dict.fromkeys(method for found in curves.values() for method in found))
+    rows = [(data, kind) for data, of in curves.items() for kind in dict.fromkeys(k for own in of.values() for k in own)]
+    across = max([1, *(len(found) for found in curves.values())])
+    size = max(5.0, 2.6 * across), 2.5 * max(1, len(rows))
     ends = {}
-    with panels(max(1, len(kinds)), max(1, len(methods)), *size, sharey=True, sharex="row") as (figure, grid):
-        for row, kind in enumerate(kinds):
-            for column, method in enumerate(methods):
-                curve = Stress.of(curves[method][kind])
+    with panels(max(1, len(rows)), across, *size, sharey="row", sharex="row") as (figure, grid):
+        for line, (data, kind) in zip(grid, rows, strict=False):
+            for axes, (method, kinds) in zip(line, curves[data].items(), strict=False):
+                curve = Stress.of(kinds[kind])
                 total = [a + e for a, e in zip(curve.aleatoric, curve.epistemic, strict=True)]
-                stack(grid[row][column], curve, color(column))
-                grid[row][column].set_xlabel(f"{kind} noise")
-                ends[f"{method}, {kind}"] = f"{total[0]:.2f} to {total[-1]:.2f}"
-                if not row:
-                    grid[row][column].set_title(method)
-            grid[row][0].set_ylabel("mean entropy (nats)")
+                stack(axes, curve, color(methods.index(method)))
+                axes.set_xlabel(NOISES.get(kind, kind))
+                network, _, name = method.partition(", ")
+                axes.set_title(f"{name}\n{network}, {data}", fontsize=9)
+                ends[f"{method} on {data}, {kind}"] = f"{total[0]:.2f} to {total[-1]:.2f}"
+            for axes in line[len(curves[data]) :]:
+                axes.set_axis_off()
+            line[0].set_ylabel("mean entropy (nats)")
         legend(figure, keys())
-    return described(figure, f"{title}: mean entropy under noise, in nats: {listing(ends)}.")
+    return described(figure, f"Mean entropy under noise, in nats: {listing(ends)}.")
 
 
 def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: str) -> "Figure":

@@ -33,6 +33,12 @@ SIZES = {
 DEVIATIONS = 2.0
 
 
+def verdict(held: bool, clear: bool) -> str:
+    """What is said of a claim."""
+    return ("held" if held else "did not hold") + ("" if clear else ", within chance")
+
+
+
 @dataclass(frozen=True)
 class Table:
     """A table in words: what was found beside what was published."""
