@@ -55,9 +55,23 @@ def test_normalised_and_distilled_they_are_prepared_too(trained):
     )
     students = [
         posterity.distil(posterior, copy.deepcopy(posterior.network), x, epochs=1, seed=0, progress=False)
-        for x in (rows, ready)
+        for x in (rows, ready, (rows, frame.y.to_numpy()))
     ]
-    torch.testing.assert_close(means(students[0], rows), means(students[1], rows))
+    for student in students[1:]:
+        torch.testing.assert_close(means(students[0], rows), means(student, rows))
+
+
+def test_training_takes_what_prediction_takes(trained):
+    posterior, frame = trained
+    rows, y = frame[["a", "b"]].to_numpy(), frame.y.to_numpy()
+    ready = posterior.preprocessing.inputs(rows), posterior.preprocessing.targets(y)
+    found = []
+    for data in ((rows, y), (frame[["a", "b"]], frame.y), (rows, ready[1]), ready):
+        again = copy.deepcopy(posterior)
+        posterity.fit(again, data, epochs=2, seed=0, progress=False, validation=data)
+        found.append(means(again, rows))
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other)
 
 
 def test_diagnostics_take_them_with_answers_in_their_own_units(trained):
@@ -79,3 +93,22 @@ def test_what_cannot_be_prepared_is_told(trained):
     for wrong in ([[1.0, 2.0], [3.0]], np.ma.masked_array(np.ones((2, 2)), [[True, False], [False, False]])):
         with pytest.raises(posterity.Error):
             posterity.predict(posterior, wrong)
+
+
+def test_a_check_of_raw_rows_takes_raw_answers_of_any_kind(trained):
+    posterior, _ = trained
+    plain = posterity.MAP(torch.nn.Linear(2, 1))
+    plain.likelihood = posterity.Gaussian()
+    with pytest.raises(posterity.Error, match="keeps no preprocessing"):
+        diagnostics.check(plain, "rows.csv", np.zeros(3))
+    random = np.random.default_rng(0)
+    table = {"a": random.normal(0, 1, ROWS)}
+    table["y"] = np.where(table["a"] > 0, "high", "low")
+    data = tables.load("made", table, "y", "classification", 0)
+    network = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    named = posterity.MCDropout(network, layers="2", rate=0.2)
+    posterity.fit(named, data.train, epochs=20, seed=0, progress=False)
+    named.preprocessing = data.preprocessing
+    rows, numbers = table["a"][:, None], data.preprocessing.targets(table["y"])
+    expected = diagnostics.check(named, rows, numbers, generator=torch.Generator().manual_seed(0))
+    assert diagnostics.check(named, rows, table["y"], generator=torch.Generator().manual_seed(0)) == expected

@@ -372,3 +372,51 @@ def test_describe_knows_parametrised_layers():
     posterior = posterity.IBNN(network, 2)
     assert posterior.nodes == 3
     assert set(posterior.describe().uncertain) >= {name for name, _ in network.named_parameters()}
+
+
+class TwoWays(nn.Module):
+    """Calls its layer for rows, and uses its weights for sequences, which it averages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        if x.dim() == 2:
+            return self.layer(x)
+        return nn.functional.linear(x, self.layer.weight, self.layer.bias).mean(1)
+
+
+def test_rows_have_noise_of_their_own_again_after_inputs_of_another_kind():
+    posterior = posterity.IBNN(TwoWays(), layers="layer", seed=0).train()
+    rows = torch.ones(6, 4)
+
+    def different(x):
+        return len(posterior(x, generator())[0].unique(dim=0))
+
+    assert [different(x) for x in (rows, rows.unsqueeze(1), rows)] == [6, 1, 6]
+    assert posterior.sites.direct == ["layer"]
+
+
+@pytest.mark.parametrize("method", [posterity.BayesByBackprop, posterity.MNF])
+def test_the_estimator_suits_the_inputs_and_not_those_that_came_first(method):
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x).mean(1) if x.dim() == 3 else self.layer(x)
+
+    rows = torch.randn(8, 4, generator=generator())
+    sequences = rows.unsqueeze(1).expand(8, 50, 4).clone()
+
+    def spread(first):
+        posterior = method(seeded(Averaged), seed=0).train()
+        with torch.no_grad():
+            posterior.spreads.fill_(0.0)
+            posterior(first)
+            g = generator()
+            return float(torch.stack([posterior(sequences, g)[0] for _ in range(400)]).std(0).mean())
+
+    assert spread(rows) == pytest.approx(spread(sequences), rel=0.1)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import posterity
+from common import generator
 from posterity import diagnostics, evaluation
 from posterity.diagnostics.checks import _constant
 from posterity.diagnostics.diversity import overlap
@@ -126,3 +127,13 @@ def test_what_cannot_be_distilled_says_so(twins):
     last, _, x = twins
     with pytest.raises(posterity.Error, match="not Tokens"):
         posterity.distil(last, copy.deepcopy(last.network), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_labels_of_any_whole_type_can_be_shifted(dtype):
+    ids = torch.randint(0, 5, (6, 4), generator=generator())
+    network = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5))
+    posterior = posterity.MAP(network)
+    posterity.fit(posterior, (ids, ids.to(dtype)), posterity.Tokens(shift=True), epochs=1, progress=False)
+    prediction = posterity.predict(posterior, ids)
+    torch.testing.assert_close(prediction.log_prob(ids.to(dtype)), prediction.log_prob(ids))

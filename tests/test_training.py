@@ -537,3 +537,14 @@ def test_parameters_that_lie_strided_in_memory_are_updated_by_their_own_gradient
         fit(posterity.MAP(network), epochs=1)
         ends.append(last.weight.detach().clone())
     torch.testing.assert_close(ends[0], ends[1])
+
+
+def test_labels_may_lie_backwards_or_in_another_byte_order():
+    x, y = data()
+    ends = []
+    for labels in (y.numpy(), y.numpy()[::-1].copy()[::-1], y.numpy().astype(">i8")):
+        posterior = make()
+        fit(posterior, data=(x.numpy(), labels))
+        ends.append(posterior)
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2])

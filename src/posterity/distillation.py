@@ -29,7 +29,7 @@ from posterity.heads import beside, both, last
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.posterior import Description, Entry, Posterior, as_generator, count, randn
-from posterity.preparing import prepared
+from posterity.preparing import is_raw, prepared
 from posterity.progress import wanted
 from posterity.state import clean
 from posterity.tokens import Tokens
@@ -210,7 +210,8 @@ def distil(
         raise Error("The student must be a torch.nn.Module of its own: not the teacher's, but a copy.deepcopy of it.")
     if isinstance(options.get("validation"), float):
         raise Error("distil leaves answers out, so that none can be held out of the data: give validation=(x, y).")
-    x = everything(prepared(posterior, data))
+    pair = isinstance(data, tuple) and data and is_raw(posterior, data[0])
+    x = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
     mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, wanted(progress))
     layer, outputs = last(student, inputs.between(x, 0, 2), output, mean.shape[1:])

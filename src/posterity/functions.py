@@ -13,7 +13,7 @@ from posterity import folding, inputs
 from posterity.compiling import Compiled
 from posterity.memory import Memory
 from posterity.nodes import Site
-from posterity.rows import encoders
+from posterity.rows import encoders, hang_together
 from posterity.sites import Sites
 from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget
 
@@ -98,7 +98,7 @@ class Functions(nn.Module):
     def parts(self, x: Any) -> Iterator[Any]:
         """x in parts of as many rows as all functions can take together."""
         rows = inputs.rows(x)
-        whole = torch.compiler.is_compiling() or not self.perturbed or inputs.is_graph(x)
+        whole = torch.compiler.is_compiling() or not self.perturbed or hang_together(self.network, x)
         if whole or rows is None or self._step(x) == self.count:
             yield x
             return

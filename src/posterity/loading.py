@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, T
 
 from posterity import inputs, shares
 from posterity.errors import Error
+from posterity.rows import hang_together
 from posterity.shares import Share
 
 
@@ -245,8 +246,13 @@ def rearranges(loader: DataLoader[Any]) -> bool:
     return isinstance(loader.sampler, RandomSampler) or bool(loader.drop_last and rows and size and rows % size)
 
 
-def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[Any]:
-    """The inputs of data that need no answers: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader."""
+def input_batches(
+    data: Any, batch_size: int, device: torch.device, network: torch.nn.Module | None = None
+) -> Iterator[Any]:
+    """The inputs of data that need no answers: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader.
+
+    Rows that `network` does not take apart from each other, as those of a graph, stay together.
+    """
     if isinstance(data, (Dataset, DataLoader)):
         loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
         with torch.random.fork_rng(devices=[]):
@@ -260,7 +266,7 @@ def input_batches(data: Any, batch_size: int, device: torch.device) -> Iterator[
     x = inputs.as_tensors(data)
     if not isinstance(x, (Tensor, Mapping, tuple)):
         raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")
-    rows = None if inputs.is_graph(x) else inputs.rows(x)
+    rows = None if network is not None and hang_together(network, x) else inputs.rows(x)
     for start in [0] if rows is None else range(0, rows, batch_size):
         yield inputs.as_tensors(x if rows is None else inputs.between(x, start, start + batch_size), device)
 

@@ -246,7 +246,7 @@ class Plans:
         except FAILURES as error:
             if torch.compiler.is_compiling():
                 raise
-            if not inputs.is_graph(x):
+            if not inputs.is_square(x):
                 _inputs_of_dropouts(network, added, x)  # which says what is wrong with x
                 raise Error(
                     "The network does not run on two rows and on three, so that a row's part of a mask is not known: "

@@ -50,16 +50,20 @@ class Noises:
     def __init__(self, network: nn.Module, weights: Weights, estimator: str, output: str | int | None) -> None:
         self.network, self.weights, self.estimator, self.output = network, weights, estimator, output
         self.layers, self.reasons = self._candidates()
-        self.found: dict[bool, dict[str, str]] = {}
+        self.found: dict[tuple[bool, tuple[int, ...]], dict[str, str]] = {}
 
     def ways(self, x: Any, means: dict[str, Tensor]) -> dict[str, str]:
-        """By layer, the way of its noise, for those that have noise of their own in the network's present mode."""
-        if self.network.training not in self.found and self.layers:
+        """By layer, the way of its noise, for those that have noise of their own.
+
+        It is found once for each mode of the network and each number of axes of x, by which it may go another way.
+        """
+        key = self.network.training, tuple(tensor.dim() for tensor in inputs.tensors(x))
+        if key not in self.found and self.layers:
             if torch.compiler.is_compiling():  # a decorator would load the compiler with this module
                 torch._dynamo.graph_break()
             with alone():
-                self.found[self.network.training] = self._probe(x, means)
-        return {name: way for name, way in self.found.get(self.network.training, {}).items() if way in WAYS}
+                self.found[key] = self._probe(x, means)
+        return {name: way for name, way in self.found.get(key, {}).items() if way in WAYS}
 
     def all_local(self, ways: dict[str, str]) -> bool:
         """Whether no weight at all is drawn for the batch."""
@@ -91,7 +95,7 @@ class Noises:
 
     def words(self) -> dict[str, str]:
         """For each drawn parameter how its noise enters the training, in words."""
-        found = self.found.get(True) or self.found.get(False) or {}
+        found = dict(self.found[max(self.found)]) if self.found else {}
         training = dict(self.reasons)
         for name, layer in self.layers.items():
             training.update(dict.fromkeys(layer.names, found.get(name, "pending")))

@@ -18,6 +18,7 @@ from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
 from posterity.posterior import Description, Posterior
 from posterity.preparing import prepared
+from posterity.rows import hang_together
 
 #: Inputs that a function meets at a time while it is measured: each such batch has statistics of its own.
 BATCH = 1_000
@@ -103,12 +104,13 @@ def measure(functions: Functions, data: Any) -> Functions:
     like = next(functions.network.parameters())
     parts = [
         inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        for x in loading.input_batches(data, BATCH, like.device)
+        for x in loading.input_batches(data, BATCH, like.device, functions.network)
     ]
     if len(parts) > 1 and inputs.rows(parts[-1]) == 1:  # one row has no statistics
         parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
-    functions(inputs.between(parts[0], 0, 1))  # what functions must find out of the network, they find out here
+    alone = hang_together(functions.network, parts[0])
+    functions(parts[0] if alone else inputs.between(parts[0], 0, 1))  # what functions must find out of the network, they find out here
     for function in functions.each():
         with _meters(norms) as meters:
             for x in parts:

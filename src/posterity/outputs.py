@@ -21,7 +21,7 @@ def outputs(functions: Functions, x: Any) -> Tensor:
     """
     like = next(functions.parameters(), torch.zeros(()))
     parts = []
-    for batch in loading.input_batches(x, 1024, like.device):
+    for batch in loading.input_batches(x, 1024, like.device, functions.network):
         loading.check_finite(batch)
         batch = inputs.apply(batch, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
         with explained(functions.network, batch):

@@ -16,6 +16,7 @@ from posterity.functions import Functions
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
+from posterity.rows import hang_together
 
 
 @torch.no_grad()
@@ -116,9 +117,13 @@ def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | 
     like, make = next(posterior.parameters(), torch.zeros(())), kind(posterior.likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
-    for x in loading.input_batches(data, batch_size or (8192 if like.is_cuda else 1024), like.device):
+    for x in loading.input_batches(
+        data, batch_size or (8192 if like.is_cuda else 1024), like.device, posterior.network
+    ):
         masked = loading.check_finite(x)
         x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
+        if isinstance(functions, Rounds) and hang_together(posterior.network, x):
+            raise Error('samples="auto" settles rows one by one, and these hang together: give a number of samples.')
         with explained(posterior.network, x):
             for part in functions.parts(x):
                 if isinstance(functions, Rounds):

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from posterity import inputs
 from posterity.errors import Error
@@ -33,3 +34,11 @@ def prepared(posterior: Posterior, data: Any) -> Any:
         raise Error("This posterior keeps no preprocessing to read files with: give the inputs as a tensor.")
     in_file = isinstance(data, (str, os.PathLike))
     return datasets.read_inputs(data, known)[0] if in_file else known.inputs(data)
+
+
+def prepared_data(posterior: Posterior, data: Any) -> Any:
+    """Data to train with: beside raw inputs answers are raw too, unless they are a tensor; all else stays as it is."""
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3) or not is_raw(posterior, data[0]):
+        return data
+    x, (y, *weight) = prepared(posterior, data[0]), data[1:]
+    return x, y if isinstance(y, Tensor) else posterior.preprocessing.targets(y), *weight

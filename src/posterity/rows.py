@@ -36,6 +36,23 @@ class Layout(NamedTuple):
     blocked: bool | None = None
 
 
+@torch.no_grad()
+def hang_together(network: nn.Module, x: Any) -> bool:
+    """Whether the rows of x cannot be taken apart, as those of a graph: the network does not take two of them alone."""
+    if torch.compiler.is_compiling() or not inputs.is_square(x):
+        return False
+    like = next((p for p in network.parameters() if p.is_floating_point()), torch.zeros(()))
+    few = inputs.apply(
+        inputs.between(x, 0, 2), lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype)
+    )
+    try:
+        with untouched(network, few), evaluation_mode(network):
+            inputs.call(network, few)
+    except FAILURES:
+        return True
+    return False
+
+
 def first_rows(x: Any, count: int) -> Any:
     """The first `count` rows of x, from the start again where there are fewer."""
     return inputs.apply(x, lambda tensor: tensor[torch.arange(count, device=tensor.device) % len(tensor)])

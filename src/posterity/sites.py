@@ -66,8 +66,12 @@ class Sites:
 
     @property
     def direct(self) -> list[str] | None:
-        """The layers that the network uses without calling them; None as long as that is not known."""
-        return [site.name for site in self._hooked if site.direct] if self.known else None
+        """The layers that the network uses without calling them, for any inputs; None as long as that is not known."""
+        if not self.known:
+            return None
+        before = [[state[3] for state in states] for states in self.others.values()]
+        now = [site.direct for site in self._hooked]
+        return [s.name for s, *uses in zip(self._hooked, now, *before, strict=True) if any(uses)]
 
     @property
     def _hooked(self) -> list[Site]:
@@ -124,10 +128,10 @@ class Sites:
         hooked = self._hooked
         with ONE_AT_A_TIME:
             if self.probed is not None:
-                self.others[self.probed] = [(site.layouts, site.shared, site.missing) for site in hooked]
+                self.others[self.probed] = [(s.layouts, s.shared, s.missing, s.direct) for s in hooked]
             known = self.others.get(axes)
-            for site, state in zip(hooked, known or [({}, None, None) for _ in hooked], strict=True):
-                site.layouts, site.shared, site.missing = state
+            for site, state in zip(hooked, known or [({}, None, None, False) for _ in hooked], strict=True):
+                site.layouts, site.shared, site.missing, site.direct = state
             self.probed = axes if known else None
             if known:
                 return

@@ -20,8 +20,10 @@ from posterity.history import History
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
+from posterity.preparing import prepared_data
 from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
+from posterity.rows import hang_together
 from posterity.running import LOOK_EVERY, Run, Settings, arrange, generators
 
 #: Answers whose mean or deviation is larger are worth a word.
@@ -119,7 +121,7 @@ def fit(
     posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
-    data, validation = _split(data), _split(validation)
+    data, validation = (prepared_data(posterior, _split(part)) for part in (data, validation))
     if isinstance(validation, float | str):
         data, validation = _held_out(data, validation, seed)
     rank, processes = team()
@@ -128,6 +130,11 @@ def fit(
     batches.size = batches.size if size is None else count(size, "size")
     if not batches.size:
         raise Error("The data have no length: give size=, the number of data in the training set.")
+    if batches.memory is not None and hang_together(posterior.network, batches.memory.x):
+        raise Error(
+            "The rows of these inputs hang together, as those of a graph do, and fit would take them apart: give a "
+            "Dataset or DataLoader whose only batch is all of it."
+        )
     _look(posterior.likelihood, data)
     steps = len(batches)
     if not steps:
@@ -272,11 +279,12 @@ def _look(likelihood: Likelihood, data: Any) -> None:
     y = data[1] if isinstance(data, tuple) and len(data) > 1 else None
     if not isinstance(y, (Tensor, np.ndarray)) or len(y) < 2:
         return
-    if isinstance(likelihood, Categorical) and bool((likelihood.labels(torch.as_tensor(y)) == likelihood.ignore).all()):
+    y = inputs.as_tensors(y)
+    if isinstance(likelihood, Categorical) and bool((likelihood.labels(y) == likelihood.ignore).all()):
         raise Error(f"All labels are {likelihood.ignore}, which marks what is not observed: nothing can be learned.")
     if not isinstance(likelihood, Gaussian):
         return
-    values = torch.as_tensor(y).detach().double()
+    values = y.detach().double()
     mean, std = float(values.mean()), float(values.std())
     if abs(mean) > FAR or std > FAR:
         warnings.warn(

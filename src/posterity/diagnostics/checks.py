@@ -61,9 +61,9 @@ def check(
         >>> posterity.diagnostics.check(posterity.DeepEnsemble(torch.nn.Linear(2, 3)), torch.randn(50, 2))
         []
     """
-    if is_raw(posterior, x) and y is not None and isinstance(posterior.likelihood, Gaussian):
+    raw, x = is_raw(posterior, x), prepared(posterior, x)
+    if raw and y is not None and not isinstance(y, Tensor):
         y = posterior.preprocessing.targets(y)
-    x = prepared(posterior, x)
     with torch.no_grad():
         functions = posterior.draw(max(2, posterior.draws), generator)
         found = outputs(functions, x)
