@@ -110,7 +110,9 @@ def measure(functions: Functions, data: Any) -> Functions:
         parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
     alone = hang_together(functions.network, parts[0])
-    functions(parts[0] if alone else inputs.between(parts[0], 0, 1))  # what functions must find out of the network, they find out here
+    functions(
+        parts[0] if alone else inputs.between(parts[0], 0, 1)
+    )  # what functions must find out of the network, they find out here
     for function in functions.each():
         with _meters(norms) as meters:
             for x in parts:

@@ -92,7 +92,9 @@ def calibration(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]
 def under_noise(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> "Figure":
     """Entropy under rising noise, split into its parts: a row for each data set and kind of noise."""
     methods = list(dict.fromkeys(method for found in curves.values() for method in found))
-    rows = [(data, kind) for data, of in curves.items() for kind in dict.fromkeys(k for own in of.values() for k in own)]
+    rows = [
+        (data, kind) for data, of in curves.items() for kind in dict.fromkeys(k for own in of.values() for k in own)
+    ]
     across = max([1, *(len(found) for found in curves.values())])
     size = max(5.0, 2.6 * across), 2.5 * max(1, len(rows))
     ends = {}

@@ -38,7 +38,6 @@ def verdict(held: bool, clear: bool) -> str:
     return ("held" if held else "did not hold") + ("" if clear else ", within chance")
 
 
-
 @dataclass(frozen=True)
 class Table:
     """A table in words: what was found beside what was published."""
