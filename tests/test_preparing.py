@@ -95,8 +95,7 @@ def test_what_cannot_be_prepared_is_told(trained):
             posterity.predict(posterior, wrong)
 
 
-def test_a_check_of_raw_rows_takes_raw_answers_of_any_kind(trained):
-    posterior, _ = trained
+def test_a_check_of_raw_rows_takes_raw_answers_of_any_kind():
     plain = posterity.MAP(torch.nn.Linear(2, 1))
     plain.likelihood = posterity.Gaussian()
     with pytest.raises(posterity.Error, match="keeps no preprocessing"):

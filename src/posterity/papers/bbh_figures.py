@@ -91,8 +91,8 @@ def attack_claims(curves: Curves) -> list[str]:
         lead = rest[least]["mean_error"] - theirs["BbH"]["mean_error"]
         clear = abs(lead) > DEVIATIONS * math.hypot(rest[least]["chance"], theirs["BbH"]["chance"])
         said.append(
-            f"Trained {place}: that BbH is the least vulnerable {verdict(lead > 0, clear)} (mean error in % over ε: {ranked}); a pixel "
-            f"moved by {theirs['BbH']['moved']:.2f} ε against BbH" + _against(theirs) + "."
+            f"Trained {place}: that BbH is the least vulnerable {verdict(lead > 0, clear)} (mean error in % over ε: "
+            f"{ranked}); a pixel moved by {theirs['BbH']['moved']:.2f} ε against BbH" + _against(theirs) + "."
         )
         ours = {m: curve for m, curve in methods.items() if m not in SLIDES}
         if ours:
