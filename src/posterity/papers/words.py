@@ -130,8 +130,8 @@ but for table 1.
 - *The errors on digits*: MAP, the ensemble, MC-dropout and BbH come to the published ones within chance, MAP and BbH to
   about the published areas too. BbB and MNF do not: most weights of the two large layers end at their prior, which at
   N(0, 1), with MNF N(0, e), is much noise. With the library's defaults, whose prior follows the fan-in, both come to
-  the published errors with all of the divergence, and BbB with a tenth of it is ahead within chance. The authors' MNF
-  forgets the divergence of the convolutions.
+  the published errors with all of the divergence. With a tenth of it they have fewer, within chance, and a likelihood
+  that is clearly better. The authors' MNF forgets the divergence of the convolutions.
 - *BbH is less sure of outliers than others*: held as published, where it tells them from digits as well as the ensemble
   by AUROC, and with the library's defaults, by little. With these, which have a generator of a 360th of the parameters
   and a wide prior, it is the least sure of digits too, and no better a detector than others: AUC measures how unsure a
