@@ -526,7 +526,7 @@ def test_fp16_on_a_processor_is_said_to_change_nothing():
 
 
 def test_parameters_that_lie_strided_in_memory_are_updated_by_their_own_gradients():
-    """torch's fused AdamW on a processor mixes them up where a parameter and its gradient lie differently."""
+    """A fused AdamW of torch's mixes them up on a processor."""
     ends = []
     for strided in (False, True):
         network = seeded(mlp)

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -501,7 +502,8 @@ def test_a_network_that_takes_all_rows_together_has_masks_for_all_of_them(rate):
     assert torch.equal(functions(x), outputs)
     assert float(outputs.std(0).mean()) > 0.001
     assert posterity.predict(posterior, x).probs.shape == (nodes, 2)
-    assert posterity.fit(posterior, (x, torch.arange(nodes) % 2), batch_size=nodes, epochs=1, progress=False)
+    whole = DataLoader([(x, torch.arange(nodes) % 2)], batch_size=None)
+    assert posterity.fit(posterior, whole, size=nodes, epochs=1, progress=False)
 
 
 def test_a_network_that_takes_rows_by_fours_has_no_rows_to_mask():
