@@ -452,3 +452,7 @@ def test_functions_that_may_be_drawn_in_turns_are_those_of_one_draw(posterior, c
     whole = posterior.draw(sum(turns), one)(case[1])
     torch.testing.assert_close(torch.cat([posterior.draw(n, two)(case[1]) for n in turns]), whole)
     assert torch.equal(torch.rand(3, generator=one), torch.rand(3, generator=two))
+
+
+def test_a_number_of_functions_may_be_a_tensor(posterior):
+    assert len(posterior.draw(torch.tensor(3))) == 3

@@ -420,3 +420,12 @@ def test_the_estimator_suits_the_inputs_and_not_those_that_came_first(method):
             return float(torch.stack([posterior(sequences, g)[0] for _ in range(400)]).std(0).mean())
 
     assert spread(rows) == pytest.approx(spread(sequences), rel=0.1)
+
+
+def test_a_single_input_feature_carries_noise_in_inference_mode_too():
+    posterior = posterity.IBNN(seeded(lambda: nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 3))), seed=0)
+    with torch.inference_mode():
+        x = torch.ones(5, 1)
+        found = posterity.predict(posterior, x, 4, generator()).probs
+        assert posterior.train()(x).isfinite().all()
+    torch.testing.assert_close(found, posterity.predict(posterior, torch.ones(5, 1), 4, generator()).probs)

@@ -95,7 +95,8 @@ def test_schedules():
     assert [schedules.piecewise(t) for t in (0, 0.5, 0.7, 0.9, 1.0)] == pytest.approx([1, 1, 0.505, 0.01, 0.01])
     assert [schedules.cosine(t) for t in (0, 0.5, 1)] == pytest.approx([1, 0.5, 0])
     assert [schedules.beta("linear")(t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.5, 1, 1])
-    assert schedules.beta(0.3)(0.9) == 0.3
+    for given in (0.3, np.float64(0.3), torch.tensor(0.3, dtype=torch.float64)):
+        assert schedules.beta(given)(0.9) == 0.3
     assert schedules.beta(lambda t: t**2)(0.5) == 0.25
     for bad in ("nonsense", -1.0, ("linear", 0), ("linear", "x"), True, None):
         with pytest.raises(posterity.Error):

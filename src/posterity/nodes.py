@@ -93,7 +93,7 @@ class Site:
     def after(self, layer: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor | None:
         """Hook: multiply the bias and the output, and the input of a layer that has only one feature."""
         if self.seen is not None and self.single and isinstance(result, Tensor):
-            self.results.append((result, result._version))
+            self.results.append((result, _version(result)))
         if self.noise is None or self.direct or not isinstance(result, Tensor):
             return None
         bias = getattr(layer, "bias", None)
@@ -113,7 +113,7 @@ class Site:
     def watched(self) -> None:
         """The network has run: nothing more is noted, and whether it wrote into what the layer had said."""
         if self.results:
-            self.overwritten = any(result._version != version for result, version in self.results)
+            self.overwritten = any(_version(result) != version for result, version in self.results)
         self.seen, self.keep, self.results = None, False, []
 
     def words(self) -> str:
@@ -195,6 +195,11 @@ class Site:
         shape[layout.axis], shape[axis] = noise.shape
         return (noise if layout.axis < axis else noise.T).reshape(shape)
 
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was written to; tensors of the inference mode do not count that."""
+    return 0 if tensor.is_inference() else tensor._version
 
 class Bare(Site):
     """Noise on a matrix that a module holds by itself.

@@ -1,7 +1,10 @@
 """Schedules: factors over the course of training, functions of t from 0 (start) to 1 (end)."""
 
 import math
+import numbers
 from collections.abc import Callable
+
+from torch import Tensor
 
 from posterity.errors import Error
 
@@ -42,8 +45,9 @@ def beta(spec: Spec) -> Schedule:
     """A schedule of the divergence's weight: a number, a function of t, or ("linear", f): 0 to 1 over the first f."""
     if callable(spec):
         return spec
-    if isinstance(spec, (int, float)) and not isinstance(spec, bool) and spec >= 0:
-        weight = float(spec)
+    number = isinstance(spec, numbers.Real) or (isinstance(spec, Tensor) and not spec.dim())
+    if number and not isinstance(spec, bool) and spec >= 0:  # type: ignore[operator]
+        weight = float(spec)  # type: ignore[arg-type]
         return lambda t: weight
     if spec == "linear":
         spec = ("linear", 2 / 3)

@@ -15,6 +15,8 @@ from posterity.posterior import Description, Entry, Posterior, count
 from posterity.rows import encoders
 from posterity.state import clean, duplicate, forget
 
+#: Weights that a prediction holds at a time, or those of 16 functions where that is more.
+HELD = 1_000_000
 LEFT, FROZEN = "left out by layers=: a point", "requires no gradient: stays as it is"
 
 
@@ -117,11 +119,24 @@ class WeightPosterior(Posterior):
         with clean(self.network):
             return inputs.output(inputs.call(self.network, x, self.weights.split(flat)), self.output)
 
+    @property
+    def turn(self) -> int | None:
+        """As many functions as `HELD` weights make: a multiple of 16, as torch draws 16 numbers together on a CPU."""
+        on_cpu = next(self.parameters()).device.type == "cpu"
+        return 16 * max(1, HELD // (16 * self.weights.size)) if on_cpu else None
+
+    @torch.no_grad()
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
-        """n functions, each with its own weights."""
-        with torch.no_grad():
-            weights = self.weights.split(self.sample(count(n, "n"), generator))
-        return Functions(self.network, n, weights=weights, output=self.output)
+        """n functions, each with its own weights; they are drawn in turns, so that they are those of any turns."""
+        n = count(n, "n")
+        turn = self.turn or n
+        flat = self.sample(min(turn, n), generator)
+        if n > turn:
+            flat, first = flat.new_empty(n, flat.shape[1]), flat
+            flat[:turn] = first
+            for start in range(turn, n, turn):
+                flat[start : start + turn] = self.sample(min(turn, n - start), generator)
+        return Functions(self.network, n, weights=self.weights.split(flat), output=self.output)
 
     def config(self) -> dict[str, Any]:
         """The arguments that all such methods share; `layers` as the names of the parameters that were chosen."""

@@ -26,8 +26,6 @@ from posterity.posterior import RATE, Description, as_generator, count, flag, in
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
-#: Weights that a prediction holds at a time, or those of 16 functions where that is more.
-HELD = 1_000_000
 
 
 class BayesByBackprop(WeightPosterior):
@@ -124,11 +122,6 @@ class BayesByBackprop(WeightPosterior):
     def stds(self) -> Tensor:
         """σ = softplus(ρ), `[weights]`."""
         return F.softplus(self.spreads)
-
-    @property
-    def turn(self) -> int | None:
-        """As many functions as `HELD` weights make: a multiple of 16, as torch draws 16 numbers together on a CPU."""
-        return 16 * max(1, HELD // (16 * self.weights.size)) if self.means.device.type == "cpu" else None
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""

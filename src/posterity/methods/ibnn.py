@@ -187,7 +187,7 @@ class IBNN(Posterior):
 
         With `pairs`, every second function of a component has the noise of the one before it, with the sign turned.
         """
-        count(n, "n")
+        n = count(n, "n")
         with torch.no_grad():
             noise = randn((n, self.nodes), self.means, generator)
             noise = mirrored(noise, self.components) if pairs else noise
