@@ -196,10 +196,10 @@ class Site:
         return (noise if layout.axis < axis else noise.T).reshape(shape)
 
 
-
 def _version(tensor: Tensor) -> int:
     """How often it was written to; tensors of the inference mode do not count that."""
     return 0 if tensor.is_inference() else tensor._version
+
 
 class Bare(Site):
     """Noise on a matrix that a module holds by itself.

@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 import posterity
