@@ -456,3 +456,28 @@ def test_functions_that_may_be_drawn_in_turns_are_those_of_one_draw(posterior, c
 
 def test_a_number_of_functions_may_be_a_tensor(posterior):
     assert len(posterior.draw(torch.tensor(3))) == 3
+
+
+class Writer(nn.Module):
+    """Writes into its own input."""
+
+    def __init__(self, recurrent=False):
+        super().__init__()
+        self.cell = nn.GRU(5, 6, batch_first=True) if recurrent else None
+        self.head = nn.Linear(6 if recurrent else 5, 3)
+
+    def forward(self, x):
+        x -= 0.5
+        return self.head(x if self.cell is None else self.cell(x.unsqueeze(1))[0][:, 0])
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("name", posterity.methods())
+def test_functions_of_a_network_that_writes_into_its_input_all_see_the_same(name, recurrent):
+    posterior = posterity.methods()[name](seeded(lambda: Writer(recurrent)), seed=0)
+    x = torch.randn(2000, 5, generator=generator())
+    functions = posterior.draw(5, generator())
+    expected = torch.stack([function(x.clone()) for function in functions.each()])
+    expected = expected.expand(5, -1, -1)
+    for _ in range(2):
+        torch.testing.assert_close(functions(x.clone()), expected)

@@ -76,6 +76,7 @@ class Functions(nn.Module):
         self.count = n
         self.output = output
         self.sites = Sites(self.network, kinds, names or [], direct)
+        self.writes: bool | None = None
         self.register_buffer("noise", None if noise is None else noise.detach())
         self.keys = list(weights or {})
         for index, value in enumerate((weights or {}).values()):
@@ -132,7 +133,8 @@ class Functions(nn.Module):
             noise = None if self.noise is None else self.noise[part]
             try:
                 some = {key: value[part] for key, value in weights.items()}
-                yield self._halved(some, noise, x, swaps) if apart else self._call(self._some, some, noise, x)
+                run = partial(self._halved, swaps=swaps) if apart else partial(self._call, self._some)
+                yield self._unwritten(run, some, noise, x)
             except torch.OutOfMemoryError:
                 if step <= 1:
                     raise
@@ -257,13 +259,25 @@ class Functions(nn.Module):
         parts = [({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i]) for i in range(n)]
         memory = Memory(self.network, [*self.sites.names, *self.keys]) if self.remembers and n > 1 else None
         if memory is None or not memory.certain or torch.compiler.is_compiling() or self.network.training:
-            return torch.stack([self._one(*part, x) for part in parts])
+            return torch.stack([self._unwritten(self._one, *part, x) for part in parts])
         outputs = []
         with ONE_AT_A_TIME, memory.recalling():
             for part in parts:
                 memory.again()
-                outputs.append(self._one(*part, x))
+                outputs.append(self._unwritten(self._one, *part, x))
         return torch.stack(outputs)
+
+    def _unwritten(
+        self, run: Callable[..., Tensor], weights: dict[str, Tensor], noise: Tensor | None, x: Any
+    ) -> Tensor:
+        """What runs on x, of which a network that writes into its inputs gets a copy: the next function needs it too."""
+        if self.writes is False or self.count == 1 or torch.compiler.is_compiling():
+            return run(weights, noise, x)
+        own = inputs.apply(x, Tensor.clone)
+        before = _versions(own)
+        result = run(weights, noise, own)
+        self.writes = bool(self.writes) or before is None or _versions(own) != before
+        return result
 
     def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
         if noise is not None:
@@ -284,6 +298,12 @@ class Functions(nn.Module):
             or (isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or mixed))
             for name, module in self.network.named_modules()
         )
+
+
+def _versions(x: Any) -> list[int] | None:
+    """How often each tensor was written to; None where that is not counted."""
+    found = inputs.tensors(x)
+    return None if any(tensor.is_inference() for tensor in found) else [tensor._version for tensor in found]
 
 
 def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
