@@ -270,7 +270,7 @@ class Functions(nn.Module):
     def _unwritten(
         self, run: Callable[..., Tensor], weights: dict[str, Tensor], noise: Tensor | None, x: Any
     ) -> Tensor:
-        """What runs on x, of which a network that writes into its inputs gets a copy: the next function needs it too."""
+        """What runs on x; a network that writes into its inputs gets a copy: the next function needs x too."""
         if self.writes is False or self.count == 1 or torch.compiler.is_compiling():
             return run(weights, noise, x)
         own = inputs.apply(x, Tensor.clone)
