@@ -74,3 +74,13 @@ def test_as_many_columns_as_rows_make_no_graph():
     posterity.predict(posterity.MAP(Pairs()), x, batch_size=5)
     assert max(SEEN) == 5
     posterity.fit(posterity.MAP(Pairs()), (x, torch.arange(NODES) % 3), epochs=1, progress=False)
+
+
+def test_inputs_that_a_network_does_not_take_at_all_make_no_graph():
+    wrong = torch.randn(NODES, 7), torch.ones(NODES, NODES)
+    for run in (
+        lambda: posterity.predict(posterity.MAP(Messages()), wrong),
+        lambda: posterity.fit(posterity.MAP(Messages()), (wrong, torch.arange(NODES) % 3), epochs=1, progress=False),
+    ):
+        with pytest.raises(posterity.Error, match="does not take these inputs"):
+            run()

@@ -38,19 +38,21 @@ class Layout(NamedTuple):
 
 @torch.no_grad()
 def hang_together(network: nn.Module, x: Any) -> bool:
-    """Whether the rows of x cannot be taken apart, as those of a graph: the network does not take two of them alone."""
+    """Whether the rows of x cannot be taken apart, as those of a graph: the network takes all, but not two of them."""
     if torch.compiler.is_compiling() or not inputs.is_square(x):
         return False
     like = next((p for p in network.parameters() if p.is_floating_point()), torch.zeros(()))
-    few = inputs.apply(
-        inputs.between(x, 0, 2), lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype)
-    )
-    try:
-        with untouched(network, few), evaluation_mode(network):
-            inputs.call(network, few)
-    except FAILURES:
+
+    def taken(x: Any) -> bool:
+        x = inputs.apply(x, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype))
+        try:
+            with untouched(network, x), evaluation_mode(network):
+                inputs.call(network, x)
+        except FAILURES:
+            return False
         return True
-    return False
+
+    return not taken(inputs.between(x, 0, 2)) and taken(x)
 
 
 def first_rows(x: Any, count: int) -> Any:
