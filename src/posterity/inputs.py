@@ -162,6 +162,11 @@ def is_square(x: Any) -> bool:
     return len(given) > 1 and rows(x) is not None and any(t.dim() > 1 and t.shape[1] == t.shape[0] > 1 for t in given)
 
 
+def axes(x: Any) -> tuple[int, ...]:
+    """How many each tensor has: inputs with others may take another way through a network."""
+    return tuple(tensor.dim() for tensor in tensors(x))
+
+
 def rows(x: Any) -> int | None:
     """The number of rows, or None where the tensors of x do not agree on one."""
     counts = [tensor.shape[0] for tensor in tensors(x)]

@@ -57,7 +57,7 @@ class Noises:
 
         It is found once for each mode of the network and each number of axes of x, by which it may go another way.
         """
-        key = self.network.training, tuple(tensor.dim() for tensor in inputs.tensors(x))
+        key = self.network.training, inputs.axes(x)
         if key not in self.found and self.layers:
             if torch.compiler.is_compiling():  # a decorator would load the compiler with this module
                 torch._dynamo.graph_break()

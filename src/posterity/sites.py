@@ -122,7 +122,7 @@ class Sites:
 
         Once, but again for inputs with another number of axes, which may take another way through the network.
         """
-        axes = tuple(tensor.dim() for tensor in inputs.tensors(x))
+        axes = inputs.axes(x)
         if self.probed == axes:
             return
         hooked = self._hooked
