@@ -21,6 +21,7 @@ from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.posterior import Posterior
 from posterity.prediction import CategoricalPrediction
 from posterity.progress import Bar
+from posterity.state import home
 
 #: Rows that a teacher is asked about at a time.
 ROWS = 256
@@ -114,8 +115,7 @@ class _Moments:
 
 def spread_out(n: int, outputs: int, generator: torch.Generator | None) -> Tensor:
     """Normal numbers `[n, outputs]`: each row a draw, all of them evenly spread (a scrambled Sobol sequence)."""
-    device = None if generator is None else generator.device
-    seed = int(torch.randint(2**31, (), generator=generator, device=device))
+    seed = int(torch.randint(2**31, (), generator=generator, device=home(generator)))
     if outputs > torch.quasirandom.SobolEngine.MAXDIM:
         return torch.randn(n, outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     even = torch.quasirandom.SobolEngine(outputs, scramble=True, seed=seed).draw(n, dtype=torch.float64)

@@ -17,7 +17,7 @@ from posterity import inputs
 from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
-from posterity.state import ONE_AT_A_TIME, led, unchanged
+from posterity.state import ONE_AT_A_TIME, home, led, unchanged
 from posterity.wording import did_you_mean
 
 #: Ranges for `Posterior.space`.
@@ -277,20 +277,19 @@ def randn(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | Non
     """Standard normal numbers of the type and device of `like`; the generator may live on another device."""
     if generator is None:
         return torch.randn(shape, device=like.device, dtype=like.dtype)
-    return torch.randn(shape, generator=generator, device=generator.device, dtype=like.dtype).to(like.device)
+    return torch.randn(shape, generator=generator, device=home(generator), dtype=like.dtype).to(like.device)
 
 
 def randperm(n: int, generator: torch.Generator | None = None) -> Tensor:
     """A random order of 0 … n − 1."""
-    return torch.randperm(n, generator=generator, device=None if generator is None else generator.device)
+    return torch.randperm(n, generator=generator, device=home(generator))
 
 
 def as_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
     """The generator that `seed=` or `generator=` asks for; None stands for torch's global one."""
     if seed is not None and generator is not None:
         raise Error("Give seed= or generator=, not both.")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise Error(f"generator must be a torch.Generator; got {generator!r}. A number goes into seed=.")
+    home(generator)
     return generator if seed is None else torch.Generator().manual_seed(whole_seed(seed))
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+from posterity.errors import Error
 
 #: Hooks read their noise from a site, and a call with other weights puts them in place of the network's own: two
 #: threads must not do so at once, nor look at a network meanwhile. A process that is forked finds none under way.
@@ -190,6 +191,14 @@ def _refill(container: Any, before: Any) -> None:
         container.update(before)
 
 
+def home(generator: torch.Generator | None) -> torch.device | None:
+    """Where a generator lives; None for torch's own. A number in its place is an error."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        hint = "A number becomes one by torch.Generator().manual_seed(number), or goes into seed= where there is one."
+        raise Error(f"generator must be a torch.Generator; got {generator!r}. {hint}")
+    return None if generator is None else generator.device
+
+
 @contextlib.contextmanager
 def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
     """Let what takes no generator follow this one; the global generators are left as they were.
@@ -199,7 +208,7 @@ def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
     if generator is None:
         yield
         return
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    seed = int(torch.randint(2**62, (), generator=generator, device=home(generator)))
     devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
     with alone(), torch.random.fork_rng(devices=devices):
         for own in (torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)):
@@ -210,8 +219,9 @@ def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def led(generator: torch.Generator, x: Any) -> Iterator[None]:
     """`seeded` by where the generator stands, which is left to those who draw from it; where none does, it moves on."""
+    device = home(generator)
     before = generator.get_state()
-    with seeded(torch.Generator(generator.device).set_state(before), x):
+    with seeded(torch.Generator(device).set_state(before), x):
         yield
     if torch.equal(generator.get_state(), before):
-        torch.randint(2, (), generator=generator, device=generator.device)
+        torch.randint(2, (), generator=generator, device=device)

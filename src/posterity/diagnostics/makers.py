@@ -15,6 +15,7 @@ from posterity.posterior import Posterior, randn
 from posterity.predicting import predict
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction
 from posterity.preparing import prepared
+from posterity.state import home
 
 Statistic = Callable[[Tensor], Any]
 
@@ -146,5 +147,4 @@ def _fitting(y: Tensor, shape: torch.Size) -> Tensor:
 
 def _uniform(shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     """Uniform numbers on the processor, wherever the generator lives."""
-    device = None if generator is None else generator.device
-    return torch.rand(shape, generator=generator, device=device, dtype=torch.float64).cpu()
+    return torch.rand(shape, generator=generator, device=home(generator), dtype=torch.float64).cpu()

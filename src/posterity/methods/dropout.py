@@ -13,7 +13,7 @@ from posterity.functions import Functions
 from posterity.layers import Selector, own_parameters, walk
 from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of
 from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count, positive
-from posterity.state import clean, seeded
+from posterity.state import clean, home, seeded
 
 
 class MCDropout(Posterior):
@@ -99,8 +99,7 @@ class MCDropout(Posterior):
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
         """n functions, each with masks of its own for every input."""
-        device = None if generator is None else generator.device
-        seeds = torch.randint(2**62, (count(n, "n"),), generator=generator, device=device)
+        seeds = torch.randint(2**62, (count(n, "n"),), generator=generator, device=home(generator))
         like = next(iter(self.parameters()), torch.zeros(()))
         return Masked(self, n, seeds.to(like.device))
 

@@ -40,6 +40,7 @@ from posterity.posterior import (
     standard_deviations,
 )
 from posterity.sites import Sites
+from posterity.state import home
 
 KLS = ("mixture_mean", "bound", "mean_of_kls", "monte_carlo")
 NOISES = {"input": ("input",), "output": ("output",), "both": ("input", "output")}
@@ -290,7 +291,7 @@ class IBNN(Posterior):
     def _turned(self, means: Tensor, stds: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Start at another component each time: no row belongs to one of them, and the first get no more rows."""
         layers = [site.size for site in self.sites] if self.per_layer else [self.nodes]
-        device = means.device if generator is None else generator.device
+        device = home(generator) or means.device
         first = torch.randint(self.components, (len(layers),), generator=generator, device=device)
         if not self.per_layer and not first.is_cuda and not torch.compiler.is_compiling():
             return means.roll(-int(first), 0), stds.roll(-int(first), 0)

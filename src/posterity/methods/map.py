@@ -9,7 +9,7 @@ from posterity import inputs
 from posterity.functions import Functions
 from posterity.layers import check_sizes
 from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count
-from posterity.state import alone
+from posterity.state import alone, home
 
 
 class MAP(Posterior):
@@ -64,6 +64,7 @@ class MAP(Posterior):
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
         """The same function n times, for the cost of one."""
+        home(generator)
         return Functions(self.network, count(n, "n"), output=self.output)
 
     def mean(self) -> Functions:
