@@ -1,20 +1,17 @@
-"""Training: schedules, stopping with a sentence, and every kind of data."""
+"""Training: schedules, histories, validation, precision, and stopping with a sentence."""
 
 import math
-import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
 from fitting import data, fit, make, same
 from posterity import checkpoints, schedules
-from posterity.loading import Batches, default_batch_size
 from posterity.training import TensorBoard
 
 
@@ -134,85 +131,6 @@ def test_lr_posterior_drives_the_variational_parameters_alone():
     assert torch.equal(posterior.network[0].weight, start["network.0.weight"])
 
 
-class Items(Dataset):
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, i):
-        return data()[0][i], data()[1][i]
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(list(zip(*data(), strict=True)))
-
-    def __len__(self):
-        raise TypeError
-
-
-def test_every_kind_of_data_trains():
-    x, y = data()
-    for kind in ((x.numpy(), y.numpy()), TensorDataset(x, y), Items(), DataLoader(Items(), 16, shuffle=True)):
-        first, second = make(), make()
-        fit(first, data=kind)
-        fit(second, data=kind)
-        assert same(first, second)
-    assert same(*(_fitted(kind) for kind in ((x, y), TensorDataset(x, y))))
-    with pytest.raises(posterity.Error, match="length"):
-        fit(make(), data=DataLoader(Stream(), 8))
-
-
-def _fitted(kind):
-    posterior = make()
-    fit(posterior, data=kind)
-    return posterior
-
-
-def test_the_data_size_scales_the_divergence_not_the_batch():
-    recorded = []
-
-    class Spy(posterity.MAP):
-        def loss(self, *args, **kwargs):
-            recorded.append(kwargs["size"])
-            return super().loss(*args, **kwargs)
-
-    fit(Spy(seeded(mlp)), batch_size=8, epochs=1)
-    assert set(recorded) == {40}
-    recorded.clear()
-    fit(Spy(seeded(mlp)), batch_size=8, epochs=1, size=1234)
-    assert set(recorded) == {1234}
-
-
-def test_every_row_is_seen_once_an_epoch_and_a_lone_last_row_joins_the_others():
-    x = torch.arange(33.0)[:, None]
-    batches = Batches((x, x), 8, shuffle=True)
-    sizes, rows = [], []
-    for batch in batches.epoch(3):
-        sizes.append(len(batch.x))
-        rows += batch.x[:, 0].tolist()
-    assert sizes == [8, 8, 8, 9]
-    assert len(batches) == 4
-    assert sorted(rows) == list(range(33))
-    assert rows != sorted(rows)
-    fit(posterity.MAP(ConvNet()), data=(torch.randn(33, 1, 6, 6), torch.zeros(33, dtype=torch.long)), batch_size=16)
-
-
-def test_default_batch_sizes():
-    assert [default_batch_size(n) for n in (1, 500, 2_000, 60_000)] == [16, 16, 64, 128]
-
-
-def test_sample_weights_of_zero_remove_a_datum():
-    x, y = data()
-    weight = torch.ones(40)
-    weight[20:] = 0
-    spoiled = y.clone()
-    spoiled[20:] = 0
-    first, second = make(), make()
-    fit(first, data=(x, y, weight))
-    fit(second, data=(x, spoiled, weight))
-    assert same(first, second)
-
-
 def test_held_out_rows_count_by_their_weights():
     """Those of weight 0 do not, so the epoch that is kept does not depend on them; and some must count."""
     x, y = data()
@@ -236,25 +154,6 @@ def test_what_has_no_gradients_around_it_trains_and_one_callback_is_enough():
             posterity.MAP(seeded(mlp)), (x, y), epochs=2, progress=False, callbacks=lambda r, p: seen.append(r["epoch"])
         )
     assert seen == [1, 2]
-
-
-def test_frames_and_lists_are_data_too():
-    x, y = data()
-    losses = []
-    for given in (
-        (x, y),
-        (x.tolist(), y.tolist()),
-        (pd.DataFrame(x.numpy()), pd.Series(y.numpy(), index=range(5, 45))),
-    ):
-        losses.append(posterity.fit(posterity.MAP(seeded(mlp)), given, epochs=2, seed=0, progress=False)[-1]["loss"])
-    assert losses[0] == losses[1] == losses[2]
-    with pytest.raises(posterity.Error, match="of the same length"):
-        posterity.predict(posterity.MAP(seeded(mlp)), [[1.0, 2.0], [3.0]])
-    backwards = x.numpy()[::-1].astype(">f4")
-    prediction = posterity.predict(posterity.MAP(seeded(mlp)), backwards)
-    torch.testing.assert_close(prediction.probs, posterity.predict(posterity.MAP(seeded(mlp)), x.flip(0)).probs)
-    with pytest.raises(posterity.Error, match="hides some of its values"):
-        posterity.predict(posterity.MAP(seeded(mlp)), np.ma.masked_greater(x.numpy(), 0))
 
 
 def test_a_loss_that_is_not_finite_stops_with_a_sentence_and_keeps_the_checkpoint(tmp_path):
@@ -389,65 +288,6 @@ def test_frozen_parameters_stay_and_nothing_to_train_is_an_error():
         fit(posterior)
 
 
-class Noisy(Dataset):
-    """Augments at random."""
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, i):
-        return data()[0][i] + 0.1 * torch.randn(5), data()[1][i]
-
-
-def loaders():
-    pair = TensorDataset(*data())
-    return {
-        "plain": lambda: DataLoader(pair, 8, shuffle=True),
-        "own generator": lambda: DataLoader(pair, 8, shuffle=True, generator=generator(3)),
-        "augmented": lambda: DataLoader(Noisy(), 8, shuffle=True),
-        "dataset": Noisy,
-    }
-
-
-@pytest.mark.parametrize("kind", ["plain", "own generator", "augmented", "dataset"])
-def test_a_seed_decides_what_a_loader_gives_and_a_stopped_run_resumes(tmp_path, kind):
-    class Stop(Exception):
-        pass
-
-    class Stopping(posterity.IBNN):
-        steps = 0
-
-        def loss(self, *args, **kwargs):
-            self.steps += 1
-            if self.steps == 8:
-                raise Stop
-            return super().loss(*args, **kwargs)
-
-    results = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        results.append(make())
-        fit(results[-1], data=loaders()[kind](), batch_size=8, epochs=2)
-    assert same(*results)
-    with pytest.raises(Stop):
-        fit(
-            Stopping(seeded(mlp), 3, seed=0),
-            data=loaders()[kind](),
-            batch_size=8,
-            epochs=2,
-            checkpoint=tmp_path,
-            checkpoint_every=0.0,
-        )
-    resumed = make()
-    fit(resumed, data=loaders()[kind](), batch_size=8, epochs=2, checkpoint=tmp_path)
-    assert same(results[0], resumed)
-
-
-def test_data_without_a_length_train_by_size():
-    history = fit(make(), data=Stream(), size=40, batch_size=8, epochs=2)
-    assert [record["step"] for record in history] == [5, 10]
-
-
 def test_double_precision_trains():
     x, y = data()
     first, second = make(), make().double()
@@ -455,19 +295,6 @@ def test_double_precision_trains():
     fit(second, data=(x, y))
     assert second.means.dtype == torch.float64
     torch.testing.assert_close(first.means, second.means.float(), atol=0.05, rtol=0)
-
-
-def test_a_lone_last_row_of_a_dataset_does_not_stop_batch_statistics():
-    pairs = [(torch.randn(1, 6, 6), i % 3) for i in range(33)]
-
-    class Pairs(Dataset):
-        def __len__(self):
-            return 33
-
-        def __getitem__(self, i):
-            return pairs[i]
-
-    fit(posterity.MAP(ConvNet()), data=Pairs(), batch_size=16, epochs=1)
 
 
 def test_a_callers_accelerator_is_left_as_it_was():
@@ -479,17 +306,6 @@ def test_a_callers_accelerator_is_left_as_it_was():
     fit(make(), epochs=1)
     assert mine.mixed_precision == "bf16"
     AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_weights_of_the_wrong_shape_do_not_broadcast():
-    x, y = data()
-    weight = torch.rand(40)
-    first, second = make(), make()
-    fit(first, data=(x, y, weight))
-    fit(second, data=(x, y, weight[:, None]))
-    assert same(first, second)
-    with pytest.raises(posterity.Error, match="weight"):
-        make().loss(x, y, size=40, weight=torch.ones(40, 2))
 
 
 def test_a_graph_is_for_devices_and_changes_nothing_here():
@@ -505,20 +321,6 @@ def test_a_history_prints_in_one_line():
     history = posterity.fit(posterity.MAP(mlp()), (x, y), epochs=3, seed=0, progress=False)
     assert repr(history).startswith("History of 3 epochs, loss ")
     assert "\n" not in repr(history)
-
-
-def test_answers_far_from_standard_are_worth_a_word():
-    x = torch.randn(20, 5)
-    for y, said in ((100 + x[:, :1], True), (1000 * x[:, :1], True), (x[:, :1], False)):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            posterity.fit(posterity.MAP(nn.Linear(5, 1)), (x, y), posterity.Gaussian(), epochs=1, progress=False)
-        assert any("standardise them" in str(w.message) for w in caught) == said
-
-
-def test_labels_of_which_none_is_observed_are_refused():
-    with pytest.raises(posterity.Error, match="All labels are -100"):
-        posterity.fit(posterity.MAP(mlp()), (torch.randn(4, 5), torch.full((4,), -100)), epochs=1)
 
 
 def test_fp16_on_a_processor_is_said_to_change_nothing():
@@ -538,14 +340,3 @@ def test_parameters_that_lie_strided_in_memory_are_updated_by_their_own_gradient
         fit(posterity.MAP(network), epochs=1)
         ends.append(last.weight.detach().clone())
     torch.testing.assert_close(ends[0], ends[1])
-
-
-def test_labels_may_lie_backwards_or_in_another_byte_order():
-    x, y = data()
-    ends = []
-    for labels in (y.numpy(), y.numpy()[::-1].copy()[::-1], y.numpy().astype(">i8")):
-        posterior = make()
-        fit(posterior, data=(x.numpy(), labels))
-        ends.append(posterior)
-    assert same(ends[0], ends[1])
-    assert same(ends[0], ends[2])

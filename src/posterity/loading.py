@@ -81,6 +81,9 @@ class Batches:
         except TypeError as error:
             if self.size and self.loader.batch_size:
                 return -(-self.size // self.loader.batch_size)
+            if self.size:
+                what = "The loader gives whole batches, and how many is not known"
+                raise Error(f"{what}: give its data set a length (__len__), the number of batches.") from error
             raise Error("The data have no length: give size=, the number of data in the training set.") from error
 
     def epoch(self, seed: int, skip: int = 0) -> Iterator[Batch]:

@@ -96,7 +96,7 @@ class Run:
         if batch.y is None:
             raise Error("Training needs answers: the data give inputs alone.")
         reseed(numpy_seed(self.settings.seed, 2, self.count), self.sum.device)
-        t = self.count / self.total
+        t = min(1.0, self.count / self.total)  # a stream may give more than its size
         for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate * schedule(t))
@@ -214,7 +214,7 @@ class Run:
             "loss": mean,
             "nll": float(self.processes.mean(self.nll)) / steps,
             "divergence": self._divergence(),
-            "beta": self.beta(max(0, self.count - 1) / self.total),
+            "beta": self.beta(min(1.0, max(0, self.count - 1) / self.total)),
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "seconds": seconds,
         }
@@ -301,7 +301,7 @@ class Run:
             self.nll.copy_(found.extra["nll"])
             history = History(found.progress["history"])
             self.count, self.since = found.progress["count"], found.progress["since"]
-            if not 0 <= self.since <= self.count <= self.total:
+            if not 0 <= self.since <= self.count or len(history) > self.settings.epochs:
                 raise ValueError("its counts of steps do not agree")
             self.last_loss = found.progress["last_loss"]
         except (RuntimeError, KeyError, TypeError, ValueError) as error:

@@ -182,9 +182,9 @@ def fit(
             stack.callback(arrange, posterior.network, torch.contiguous_format)
         if found is not None:
             history, best = run.restore(found)
-        start = run.count
+        done = run.since  # steps of the epoch that was stopped
         stack.enter_context(generators(where))
-        bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, start))
+        bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, run.count))
         stop = stack.enter_context(Stop(checkpoint))
 
         def save(end: bool = False) -> None:
@@ -199,14 +199,15 @@ def fit(
                 saver.last = time.monotonic()
             stop.now(asked)
 
-        for epoch in range(start // steps, epochs):
+        for epoch in range(len(history), epochs):
             began = time.perf_counter()
             train_mode(posterior)
-            for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip=max(0, start - epoch * steps)):
+            for batch in batches.epoch(numpy_seed(seed, 1, epoch), skip=done):
                 run.step(batch)
                 bar.update(run.postfix(bar.shown))
-                if run.count < (epoch + 1) * steps:  # the last step is saved with the epoch's record
+                if run.since != steps:  # the last step is saved with the epoch's record
                     save()
+            done = 0
             record = run.record(epoch + 1, began)
             if validation is not None:
                 record["validation"] = run.validate(validation)
