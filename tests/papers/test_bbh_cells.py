@@ -24,6 +24,15 @@ FULL = Bench(Path(), "full")
         ("BbB", {"prior_std": 1.0, "init_std": math.exp(-4.5), "estimator": "weights"}),
         ("MC-dropout", {}),
         (
+            "MNF",
+            {
+                "r": "paper",
+                "prior_std": math.exp(0.5),
+                "init_std": math.exp(-9.5),
+                "init_noise": math.sqrt(0.1),
+            },
+        ),
+        (
             "BbH",
             {
                 "layout": "tensor",
@@ -43,6 +52,7 @@ def test_the_full_setting_is_the_slides(method, posterior):
     assert (cell.fit["epochs"], cell.fit["batch_size"]) == (100, 100)
     assert cell.fit["lr"] == (1e-4 if method == "BbH" else 1e-3)
     assert cell.fit["schedule"] == "constant"
+    assert cell.fit["beta"] == ("bbh mnist" if method in ("MNF", "BbH") else 1.0)
     assert cell.draws == (None if method in ("MAP", "ensemble") else 100)
     assert (cell.standard, cell.augment, cell.images, cell.outside) == ("pixels", False, 55_000, 10_000)
     assert cell.network["name"] == "lenet-caffe"
@@ -57,6 +67,8 @@ def test_cifar5_at_full_size():
     assert cell.fit["epochs"] == 200
     assert cell.network == {"name": "preact-resnet", "arguments": {"depth": 32, "dropout": 0.0, "classes": 5}}
     assert (cell.crops, cell.images) == (24, None)
+    assert cell.fit["beta"] == 1.0
+    assert bbh_cells.cell(FULL, "cifar5", "published", "MNF").fit["beta"] == "bbh cifar"
     assert bbh_cells.cell(FULL, "cifar5", "published", "ensemble").posterior["members"] == 5
     assert bbh_cells.cell(FULL, "cifar5", "published", "BbH").fit["beta"] == "bbh cifar"
 

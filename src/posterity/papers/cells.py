@@ -28,8 +28,8 @@ STANDARDS = {
 }
 #: Of the posterior's rate. Table 7: from .2 to .05 over 4 of 15 epochs, after the sixth.
 SCHEDULES = {"table 7": lambda t: 1 - 0.75 * min(max(15 * t - 6, 0.0) / 4, 1.0)}
-#: Of the divergence's weight in Bayes by Hypernet: 0 for 5 of 100 epochs (20 of 200), then a ramp over 15; and the
-#: first 20 of the 100, for those who train no longer. And a tenth of the usual one.
+#: Of the divergence's weight in the Bayes by Hypernet paper: 0 for 5 of 100 epochs (20 of 200), then a ramp over 15;
+#: and the first 20 of the 100, for those who train no longer. And a tenth of the usual one.
 BETAS = {
     "bbh first 20": lambda t: min(max(20 * t - 5, 0.0) / 15, 1.0),
     "bbh mnist": lambda t: min(max(100 * t - 5, 0.0) / 15, 1.0),
