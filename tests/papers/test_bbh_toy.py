@@ -26,9 +26,16 @@ def test_claims_on_the_toy_follow_the_numbers():
     assert found["BbB"]["mean_off"] == pytest.approx(30)
     said = bbh_toy.findings({"published": found})
     assert "trade-off of fit and uncertainty held: " in said[0]
-    assert "that MAP have less uncertainty outside the data than NUTS held for MAP; " in said[1]
+    assert "that MAP have less uncertainty outside the data than NUTS held for MAP; " in said[2]
+    assert "that BbH fits better than BbB held (RMSE " in said[3]
+    assert "negative log-likelihood of new points is " in said[1]
+    assert found["MAP"]["nll"] > found["BbH"]["nll"] > 0
+    exact = bbh_toy.scores({"mean": (x**3).tolist(), "std": [0.0] * len(x)}, None)
+    assert exact["nll"] == pytest.approx(0.5 + 0.5 * math.log(2 * math.pi * bbh_toy.NOISE**2))
     wide = {name: values | {"distance_error": 9.0} for name, values in found.items()}
     assert "held, within chance: " in bbh_toy.findings({"published": wide})[0]
+    loose = {name: values | {"rmse_error": 90.0} for name, values in found.items()}
+    assert "that BbH fits better than BbB held, within chance (RMSE " in bbh_toy.findings({"published": loose})[3]
     assert bbh_toy._mean([{"distance": 1.0}, {"distance": 3.0}]) == pytest.approx({"distance": 2, "distance_error": 1})
     found["BbH"], found["BbB"] = found["BbB"], found["BbH"]
     assert "trade-off of fit and uncertainty did not hold: " in bbh_toy.findings({"published": found})[0]
@@ -44,7 +51,6 @@ def test_the_toys_energy_is_that_of_the_network():
     value = -log_lik + 0.5 * (flat**2).sum()
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(network.parameters()))])
     energy = bbh_toy.energy(x[:, 0].double().numpy(), y[:, 0].double().numpy(), 7)
-    expected = expected + 0 * flat.detach()
     mine, gradient = energy(flat.detach().numpy())
     other, _ = energy(np.zeros(22))
     zero = 0.5 * float((y.double() ** 2).sum()) / bbh_toy.NOISE**2

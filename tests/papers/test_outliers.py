@@ -81,15 +81,18 @@ def test_crops_are_squares_of_the_image_each_standardised():
     plain = [bool(torch.allclose(one, whole, atol=1e-5)) for one in out]
     mirrored = [bool(torch.allclose(one, whole.flip(2), atol=1e-5)) for one in out]
     assert all(a or b for a, b in zip(plain, mirrored, strict=True))
+    assert Crops(4)(torch.rand(2, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
     assert 2 < sum(plain) < 18
     moved = Crops(4)(image.expand(50, 1, 8, 8))
     assert torch.allclose(moved.mean((1, 2, 3)), torch.zeros(50), atol=1e-5)
     assert len({tuple(one.flatten().tolist()) for one in moved}) > 20
 
 
-def test_contrast_and_brightness_are_undone():
+def test_standardising_undoes_brightness_but_not_the_contrast_of_each_channel():
     image = torch.rand(3, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(standardised(0.4 * image + 0.2), standardised(image), atol=1e-4)
+    mean = image.mean((2, 3), keepdim=True)
+    assert not torch.allclose(standardised(0.4 * (image - mean) + mean), standardised(image), atol=0.05)
 
 
 def test_cells_show_pixels_and_outliers(tmp_path):

@@ -13,7 +13,7 @@ fair        KL / N after a ramp over the first fifth, the prior N(0, 1), rates t
             iBNN has its own prior, over nodes.
 
 Bands are standard deviations of drawn functions, without the noise; distances from NUTS are those of the predictive
-distribution, with it.
+distribution, with it. NUTS is the truth of the model, whose prior flattens x³: new points have a score of their own.
 """
 
 import math
@@ -198,15 +198,19 @@ def _maker(bench: Bench, settings: dict[str, Any]) -> Callable[[int, Path], dict
 def scores(band: Mapping[str, list[float]], truth: Mapping[str, list[float]] | None) -> dict[str, float]:
     """Fit, spread, and how far the predictive distribution is from the truth's, on average over the grid.
 
-    `distance` is the Kullback-Leibler divergence of the truth's Gaussian from the method's: it holds mean and spread.
+    `nll` is what new points y = x³ + 9 ε cost on average, in nats; `distance` the Kullback-Leibler divergence of the
+    truth's Gaussian from the method's. Both hold mean and spread.
     """
     x = grid().flatten().double()
     mean, std = (torch.tensor(band[key], dtype=torch.float64) for key in ("mean", "std"))
     inside = x.abs() <= EDGE + 1e-4
+    variance = std.square() + NOISE**2
+    costs = 0.5 * (((mean - x**3).square() + NOISE**2) / variance + (2 * math.pi * variance).log())
     found = {
         "rmse": float((mean - x**3)[inside].square().mean().sqrt()),
         "inside": float(std[inside].mean()),
         "outside": float(std[~inside].mean()),
+        "nll": float(costs.mean()),
     }
     if truth is not None:
         theirs, spread = (torch.tensor(truth[key], dtype=torch.float64) for key in ("mean", "std"))
@@ -231,14 +235,12 @@ def findings(numbers: Numbers) -> list[str]:
         if "BbH" not in theirs or len(theirs) < 2:
             continue
         order = sorted(theirs, key=lambda m: theirs[m]["distance"])
-        first, second = theirs["BbH"], theirs[next(m for m in order if m != "BbH")]
-        chance = DEVIATIONS * math.hypot(first.get("distance_error", 0.0), second.get("distance_error", 0.0))
-        held = verdict(order[0] == "BbH", abs(first["distance"] - second["distance"]) >= chance)
-        listed = ", ".join(f"{m} {theirs[m]['distance']:.3g}" for m in order)
+        held = _lower(theirs["BbH"], theirs[next(m for m in order if m != "BbH")], "distance")
         said.append(
             f"{words}, that BbH has the best trade-off of fit and uncertainty {held}: the divergence from NUTS's "
-            f"predictive distribution, which holds both, is {listed} nats."
+            f"predictive distribution, which holds both, is {_ranked(theirs, 'distance')} nats."
         )
+        said.append(f"{words}, the negative log-likelihood of new points is {_ranked(found, 'nll')} nats.")
         points = [m for m in ("MAP", "ensemble", "MC-dropout") if m in theirs]
         low = [m for m in points if theirs[m]["outside_of_truth"] < 1]
         said.append(
@@ -249,18 +251,28 @@ def findings(numbers: Numbers) -> list[str]:
         )
         for other in ("BbB", "MNF"):
             if other in theirs:
-                fit, spread = (theirs["BbH"][key] < theirs[other][key] for key in ("rmse", "std_off"))
+                own, its = theirs["BbH"], theirs[other]
                 said.append(
-                    f"{words}, BbH {'fits' if fit else 'does not fit'} better than {other} (RMSE "
-                    f"{theirs['BbH']['rmse']:.3g} and {theirs[other]['rmse']:.3g}), and its uncertainty is "
-                    f"{'closer to' if spread else 'not closer to'} NUTS's ({theirs['BbH']['std_off']:.2f} and "
-                    f"{theirs[other]['std_off']:.2f})."
+                    f"{words}, that BbH fits better than {other} {_lower(own, its, 'rmse')} (RMSE {own['rmse']:.3g} "
+                    f"and {its['rmse']:.3g}); that its uncertainty is closer to NUTS's {_lower(own, its, 'std_off')} "
+                    f"({own['std_off']:.2f} and {its['std_off']:.2f})."
                 )
         rest = [m for m in found if m not in SLIDES]
         if rest:
-            listed = ", ".join(f"{m} {found[m]['distance']:.3g}" for m in rest)
-            said.append(f"{words}, beyond the slides: {listed} nats from NUTS.")
+            beyond = _ranked({m: found[m] for m in rest}, "distance")
+            said.append(f"{words}, beyond the slides: {beyond} nats from NUTS.")
     return said
+
+
+def _lower(one: Mapping[str, float], other: Mapping[str, float], key: str) -> str:
+    """Whether the first has less of this: a verdict, by the standard errors over seeds where there are several."""
+    chance = DEVIATIONS * math.hypot(one.get(f"{key}_error", 0.0), other.get(f"{key}_error", 0.0))
+    return verdict(one[key] < other[key], abs(one[key] - other[key]) >= chance)
+
+
+def _ranked(found: Mapping[str, Mapping[str, float]], key: str) -> str:
+    """Methods with their numbers, the lowest first."""
+    return ", ".join(f"{m} {found[m][key]:.3g}" for m in sorted(found, key=lambda m: found[m][key]))
 
 
 def _truth_words(truth: list[dict[str, Any]]) -> list[str]:
@@ -275,17 +287,19 @@ def _truth_words(truth: list[dict[str, Any]]) -> list[str]:
 
 
 def _mean(values: list[dict[str, float]]) -> dict[str, float]:
-    """Means over seeds, and where there are several the standard error of the distance."""
+    """Means over seeds, and where there are several their standard errors."""
     found = {key: statistics.fmean(one[key] for one in values) for key in values[0]}
-    if len(values) > 1 and "distance" in found:
-        found["distance_error"] = statistics.stdev(one["distance"] for one in values) / math.sqrt(len(values))
+    if len(values) > 1:
+        found |= {
+            f"{key}_error": statistics.stdev(one[key] for one in values) / math.sqrt(len(values)) for key in values[0]
+        }
     return found
 
 
 def _table(protocol: str, found: Mapping[str, Mapping[str, float]]) -> Table:
-    keys = ("rmse", "inside", "outside", "mean_off", "std_off", "distance")
+    keys = ("rmse", "inside", "outside", "nll", "mean_off", "std_off", "distance")
     rows = [[m, *(f"{v[key]:.3g}" if key in v else "–" for key in keys)] for m, v in found.items()]
-    columns = ["method", "RMSE to x³, |x| ≤ 4", "sd, |x| ≤ 4", "sd, |x| > 4"]
+    columns = ["method", "RMSE to x³, |x| ≤ 4", "sd, |x| ≤ 4", "sd, |x| > 4", "NLL of new points"]
     columns += ["mean, off NUTS's", "|log ratio| of predictive sd", "divergence from NUTS, nats"]
     return Table(f"y = x³, {PROTOCOLS[protocol]}", columns, rows)
 

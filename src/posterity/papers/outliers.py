@@ -22,7 +22,8 @@ BINS = 61
 class Crops:
     """Random squares of images in [0, 1] after a black border of 2 pixels, half of them mirrored, each standardised.
 
-    The paper's code also changes brightness and contrast, which the standardisation undoes.
+    The paper's code also changes brightness, which the standardisation undoes, and the contrast of each channel around
+    its own mean, which is left out.
     """
 
     def __init__(self, size: int, border: int = 2) -> None:
