@@ -311,3 +311,58 @@ def test_a_folder_of_models_is_told_from_a_model(tmp_path):
     posterity.save(posterity.MAP(posterity.networks.MLP(2, 3)), tmp_path / "run" / "models" / "map")
     with pytest.raises(posterity.Error, match=r"Did you mean .*models/map\?"):
         posterity.load(tmp_path / "run")
+
+
+class Masked(nn.Module):
+    """With a mask of −∞, a buffer that is no number, and complex ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(5, 3)
+        self.turn = nn.Parameter(torch.randn(5, dtype=torch.complex64))
+        self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+        self.register_buffer("unknown", torch.full((2,), torch.nan))
+        self.register_buffer("angles", torch.polar(torch.ones(5), torch.arange(5.0)))
+
+    def forward(self, x):
+        return self.last((x * self.turn * self.angles).real)
+
+
+@pytest.mark.parametrize("method", ["map", "ibnn", "dropout"])
+def test_masks_and_complex_numbers_come_back(tmp_path, method):
+    x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
+    posterior = posterity.methods()[method](seeded(Masked), seed=0)
+
+    def run(posterior, epochs):
+        return posterity.fit(
+            posterior, (x, y), epochs=epochs, seed=0, device="cpu", checkpoint=tmp_path / "run", progress=False
+        )
+
+    run(posterior, 2)
+    again = posterity.methods()[method](seeded(Masked, 1), seed=0)
+    run(again, 2)
+    posterity.save(posterior, tmp_path / "model")
+    loaded = posterity.load(tmp_path / "model", seeded(Masked, 1))
+    for other in (again, loaded):
+        for name, value in posterior.state_dict().items():
+            assert torch.equal(value.nan_to_num(nan=7.0), other.state_dict()[name].nan_to_num(nan=7.0))
+    weights = load_file(tmp_path / "model" / "network.safetensors")
+    for name, value in (("last.bias", torch.full((3,), torch.nan)), ("mask", torch.full((6, 6), torch.inf))):
+        save_file(weights | {name: value}, tmp_path / "model" / "network.safetensors")
+        with pytest.raises(posterity.Error, match=f"{name} holds NaN or infinite values"):
+            posterity.load(tmp_path / "model", seeded(Masked, 1))
+
+
+def test_what_is_no_tensor_is_refused_before_training(tmp_path):
+    class Extra(nn.Linear):
+        def get_extra_state(self):
+            return {"seen": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    posterior = posterity.MAP(Extra(5, 3))
+    with pytest.raises(posterity.Error, match="_extra_state is a dict and cannot be saved"):
+        posterity.save(posterior, tmp_path / "model")
+    with pytest.raises(posterity.Error, match="_extra_state is a dict and cannot be saved"):
+        posterity.fit(posterior, (torch.randn(8, 5), torch.arange(8) % 3), epochs=1, checkpoint=tmp_path / "run")

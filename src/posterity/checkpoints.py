@@ -116,8 +116,8 @@ def _check(head: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     shapes = [{k[len(p) :]: v.shape for k, v in tensors.items() if k.startswith(p)} for p in ("posterior/", "best/")]
     if best is not None and shapes[0] != shapes[1]:
         raise ValueError("its best parameters are others than those of now")
-    for key, value in tensors.items():
-        if value.is_complex() or (value.is_floating_point() and bool(value.isnan().any())):
+    for key, value in tensors.items():  # those of the posterior are compared with its own, which may be no numbers
+        if not key.startswith(("posterior/", "best/")) and bool(value.isnan().any()):
             raise ValueError(f"{key} holds what is no number")
 
 
@@ -184,7 +184,8 @@ def unflatten_optimizer(
         if not index.isdigit() or int(index) >= len(parameters):
             raise ValueError(f"there is no parameter {index[:20]} to optimise")
         parameter = parameters[int(index)]
-        fits = value.is_floating_point() and value.shape == (() if name == "step" else parameter.shape)
+        real = name == "step" or not parameter.is_complex()
+        fits = value.is_floating_point() == real and value.shape == (() if name == "step" else parameter.shape)
         if wanted and (not fits or (name == "step" and not float(value) >= 0)):
             raise ValueError(f"{key[:50]} of the optimiser does not fit its parameter")
         own: Any = scatter(value, parameter) if name != "step" and value.shape == parameter.shape else value

@@ -211,10 +211,20 @@ def as_json(config: dict[str, Any]) -> str:
         raise Error(f"The posterior's arguments cannot be written as JSON: {error}.") from error
 
 
+def storable(state: Mapping[str, Any]) -> None:
+    """Refuse what is no tensor, which a module may keep by `get_extra_state`."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise Error(
+                f"{name} is a {type(value).__name__} and cannot be saved: keep what a network needs in buffers."
+            )
+
+
 def write(path: Path, state: Mapping[str, Tensor]) -> None:
     """Write tensors, within `replacing`; one with several names is written once."""
     from safetensors.torch import save_file
 
+    storable(state)
     seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
     once = {}
     for name, tensor in state.items():
@@ -344,9 +354,10 @@ def check(own: Mapping[str, Tensor], found: Mapping[str, Tensor], what: str) -> 
                 f"The {what} in the folder is of another architecture: {name} is {tuple(value.shape)} there and "
                 f"{tuple(own[name].shape)} here."
             )
-        if value.is_floating_point() != own[name].is_floating_point() or value.is_complex():
+        if (value.is_floating_point(), value.is_complex()) != (own[name].is_floating_point(), own[name].is_complex()):
             raise Error(f"The {what} in the folder is damaged: {name} holds numbers of type {value.dtype}.")
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        infinite = ~value.isfinite()  # as the given network's own may be, a mask of −∞ for example
+        if bool(infinite.any()) and bool((infinite & own[name].isfinite().to(infinite.device)).any()):
             raise Error(f"The {what} in the folder is damaged: {name} holds NaN or infinite values.")
         if name.endswith("running_var") and bool((value < 0).any()):
             raise Error(f"The {what} in the folder is damaged: {name} holds negative variances.")
