@@ -60,7 +60,7 @@ def test_rows_of_a_graph_are_not_settled_one_by_one():
 
 def test_a_graph_is_trained_on_whole_or_not_at_all():
     labels = torch.arange(NODES) % 3
-    with pytest.raises(posterity.Error, match="whose only batch is all of it"):
+    with pytest.raises(posterity.Error, match="batch_size=None"):
         posterity.fit(posterity.MAP(Messages()), (graph(), labels), epochs=1, progress=False)
     whole = torch.utils.data.DataLoader([(graph(), labels)], batch_size=None)
     SEEN.clear()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
@@ -178,6 +178,7 @@ def test_whole_batches_without_a_length_are_told_what_is_missing():
         fit(make(), data=whole, size=40, epochs=2)
 
 
+@pytest.mark.filterwarnings("ignore:The data give more")
 @pytest.mark.parametrize("size", [24, 40, 64], ids=["more than its size", "its size", "less than its size"])
 def test_a_stream_of_any_length_resumes_in_the_epoch_in_which_it_was_stopped(tmp_path, size):
     class Stop(Exception):
@@ -207,6 +208,87 @@ def test_a_stream_of_any_length_resumes_in_the_epoch_in_which_it_was_stopped(tmp
         assert same(whole, resumed)
 
 
+def test_the_rows_of_a_loader_are_those_that_it_gives():
+    x, y = data(200)
+    pairs, rows = TensorDataset(x, y), list(range(20))
+    weighed = []
+    for given, options in (
+        ((x[:20], y[:20]), {"batch_size": 10}),
+        (DataLoader(pairs, 10, sampler=SubsetRandomSampler(rows)), {}),
+        (DataLoader(pairs, batch_sampler=BatchSampler(SubsetRandomSampler(rows), 10, False)), {}),
+        (DataLoader([(x[:10], y[:10]), (x[10:20], y[10:20])], batch_size=None), {"size": 20}),
+    ):
+        record = fit(posterity.BayesByBackprop(seeded(mlp), seed=0), data=given, epochs=1, beta=1.0, **options)[0]
+        weighed.append(record["loss"] - record["nll"])
+    assert weighed == pytest.approx([weighed[0]] * 4, rel=0.01)
+    with pytest.raises(posterity.Error, match="gives whole batches: give size="):
+        fit(make(), data=DataLoader([(x, y)], batch_size=None))
+
+
+class Times(IterableDataset):
+    """So many times 40 rows; the first pass alone, if it is one that cannot start anew."""
+
+    def __init__(self, times, again=True):
+        self.times, self.again, self.passes = times, again, 0
+
+    def __iter__(self):
+        self.passes += 1
+        rows = list(zip(*data(), strict=True))
+        return iter(rows * self.times if self.again or self.passes == 1 else [])
+
+
+def test_rates_follow_epochs_however_long_a_stream_is():
+    expected = fit(make(), data=Times(1), size=40, batch_size=8)
+    with pytest.warns(UserWarning, match="more than 5 batches, which size=40 stands for"):
+        longer = fit(make(), data=Times(2), size=40, batch_size=8)
+    shorter = fit(make(), data=Times(1), size=80, batch_size=8)
+    assert [len(longer), longer[-1]["step"]] == [3, 30]
+    for key in ("lr", "beta"):
+        last = [history.column(key) for history in (expected, longer, shorter)]
+        assert last[1] == last[0]
+        assert last[2] == pytest.approx(last[0], abs=0.25 * max(last[0]))
+
+
+@pytest.mark.parametrize(("given", "epoch"), [(Times(0), 1), (Times(1, again=False), 2)])
+def test_an_epoch_without_a_batch_is_an_error(given, epoch):
+    with pytest.raises(posterity.Error, match=f"no batch in epoch {epoch}: a stream must start anew"):
+        fit(make(), data=given, size=40, batch_size=8)
+
+
+def test_a_stream_may_have_a_length():
+    class Counted(Times):
+        def __len__(self):
+            return 40
+
+    assert [record["step"] for record in fit(make(), data=Counted(1), batch_size=8, epochs=2)] == [5, 10]
+
+
+def test_a_run_does_not_go_on_with_batches_of_another_size(tmp_path):
+    pairs = TensorDataset(*data())
+    fit(make(), data=DataLoader(pairs, 8), checkpoint=tmp_path)
+    with pytest.raises(posterity.Error, match="a run with another steps"):
+        fit(make(), data=DataLoader(pairs, 32), checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_data_set_draws_differs_from_process_to_process(workers):
+    class Drawn(Dataset):
+        def __len__(self):
+            return 16
+
+        def __getitem__(self, i):
+            return torch.stack([torch.tensor(float(i)), torch.rand(())]), 0
+
+    rows, noise = [], []
+    for rank in (0, 1):
+        loader = DataLoader(Drawn(), 8, shuffle=True, num_workers=workers)
+        found = torch.cat([batch.x for batch in Batches(loader, None, True, None, rank, 2).epoch(5)])
+        rows += found[:, 0].tolist()
+        noise += found[:, 1].tolist()
+    assert sorted(rows) == list(range(16))
+    assert len(set(noise)) == 16
+
+
 def test_a_lone_last_row_of_a_dataset_does_not_stop_batch_statistics():
     pairs = [(torch.randn(1, 6, 6), i % 3) for i in range(33)]
 
@@ -218,6 +300,9 @@ def test_a_lone_last_row_of_a_dataset_does_not_stop_batch_statistics():
             return pairs[i]
 
     fit(posterity.MAP(ConvNet()), data=Pairs(), batch_size=16, epochs=1)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(36, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(posterity.Error, match="one has a single row: take larger batches, or a loader with drop_last"):
+        fit(posterity.MAP(network), data=DataLoader(Pairs(), 16), epochs=1)
 
 
 def test_weights_of_the_wrong_shape_do_not_broadcast():

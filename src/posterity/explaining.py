@@ -24,10 +24,18 @@ def explained(network: nn.Module, x: Any) -> Iterator[None]:
     except KINDS as error:
         if type(error) not in KINDS or torch.compiler.is_compiling():  # kinds of their own mean something of their own
             raise
-        why = _refusal(network, x, type(error))
+        why = _alone(error) or _refusal(network, x, type(error))
         if why is None:
             raise
         raise Error(why) from error
+
+
+def _alone(error: Exception) -> str | None:
+    """What to do where batch normalisation met a single row in training, as the last of a loader's batches may be."""
+    if isinstance(error, ValueError) and str(error).startswith("Expected more than 1 value per channel"):
+        what = "Batch normalisation needs two rows in every batch of training, and one has a single row"
+        return f"{what}: take larger batches, or a loader with drop_last=True."
+    return None
 
 
 @torch.no_grad()

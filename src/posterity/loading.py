@@ -1,13 +1,22 @@
 """Batches of data: from tensors, arrays, a Dataset or a DataLoader, in an order that is a function of a seed."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from posterity import inputs, shares
 from posterity.errors import Error
@@ -45,21 +54,22 @@ class Batches:
         processes: int = 1,
     ) -> None:
         self.device, self.shuffle, self.rank, self.processes = device, shuffle, rank, processes
-        self.cut = False
+        self.cut = self.whole = False
         self.memory: Batch | None = None
         self.loader: DataLoader[Any] | None = None
         self.size: int | None = None
         if isinstance(data, TensorDataset):
             data = data.tensors
         if isinstance(data, DataLoader):
-            self.loader = data
-            self.size = _length(data.dataset)
+            self.loader, self.whole = data, data.batch_sampler is None  # whole batches, of any number of rows
+            self.size = None if self.whole else _size(data)
         elif isinstance(data, Dataset):
             self.size = _length(data)
             self.batch_size = batch_size or default_batch_size(self.size or 10_000)
             # A last batch of one row is left out: batch statistics need two, and another order comes next epoch.
             lone = shuffle and self.size is not None and self.size > 1 and self.size % self.batch_size == 1
-            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle and self.size is not None, drop_last=lone)
+            shuffle = shuffle and self.size is not None and not isinstance(data, IterableDataset)
+            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle, drop_last=lone)
         elif isinstance(data, (tuple, list)) and len(data) in (2, 3):
             self.memory = _in_memory(data, device)
             self.size = self.rows = inputs.rows(self.memory.x) or 0
@@ -138,6 +148,7 @@ class Batches:
         names += " prefetch_factor persistent_workers"
         options = {name: getattr(loader, name) for name in names.split()}
         self.cut, self.rows, self.batch_size = True, _length(batches.sampler) or 0, batches.batch_size
+        options["worker_init_fn"] = _Start(self.rank, options["worker_init_fn"])
         self.loader = DataLoader(loader.dataset, batch_sampler=_Cut(batches, self.rank, self.processes), **options)
 
     def _part(self, batch: Batch, index: int) -> Batch:
@@ -171,10 +182,28 @@ class _Cut:
     def __iter__(self) -> Iterator[list[int]]:
         for rows in self.batches:
             share = shares.of(self.rank, self.processes, len(rows))
+            if self.rank:  # the order is drawn; what the data set draws comes next, and is another process's own
+                torch.manual_seed(numpy_seed(torch.initial_seed(), self.rank))
             yield rows[share.start : share.stop]
 
     def __len__(self) -> int:
         return len(self.batches)
+
+
+class _Start:
+    """Starts a worker: what is random in it differs from process to process."""
+
+    def __init__(self, rank: int, then: Callable[[int], Any] | None) -> None:
+        self.rank, self.then = rank, then
+
+    def __call__(self, worker: int) -> None:
+        if self.rank:
+            seed = numpy_seed(torch.initial_seed(), self.rank)
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+        if self.then is not None:
+            self.then(worker)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
@@ -194,6 +223,12 @@ def _length(dataset: Any) -> int | None:
         return len(dataset)
     except TypeError:
         return None
+
+
+def _size(loader: DataLoader[Any]) -> int | None:
+    """How many rows there are to learn from."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return len(sampler) if isinstance(sampler, SubsetRandomSampler) else _length(loader.dataset)
 
 
 def _in_memory(data: Any, device: torch.device | None) -> Batch:

@@ -49,6 +49,8 @@ class Settings:
     posterior: dict[str, Any]
     likelihood: dict[str, Any]
     data: str | None = None
+    steps: int | None = None
+    """In an epoch, which a loader decides."""
 
 
 class Run:
@@ -62,13 +64,13 @@ class Run:
         accelerator: Any,
         rates: tuple[schedules.Schedule, schedules.Schedule],
         beta: schedules.Schedule,
-        total: int,
+        steps: int,
         compile: bool | str,
         graph: bool = False,
         augment: Callable[[Any], Any] | None = None,
         optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     ) -> None:
-        self.posterior, self.settings, self.total = posterior.to(device), settings, max(1, total)
+        self.posterior, self.settings, self.steps = posterior.to(device), settings, steps
         self.accelerator, self.beta, self.processes = accelerator, beta, Processes(accelerator)
         self.layout = layout(posterior, device, settings.precision)
         arrange(posterior.network, self.layout)
@@ -83,8 +85,8 @@ class Run:
             group |= {"capturable": True} if "capturable" in group else {}
         self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
-        self.dtype = next((p.dtype for p in posterior.parameters() if p.is_floating_point()), torch.float32)
-        self.count = self.since = 0
+        self.dtype = inputs.like(posterior).dtype
+        self.epochs = self.count = self.since = 0
         # The loss and its likelihood, summed over an epoch's steps; its other term in the last step; and β.
         self.sum, self.nll, self.term, self.beta_now = (torch.zeros((), device=device) for _ in range(4))
         self.advance: Callable[[Batch], Tensor] = Graph(self._advance, device) if graph else self._advance
@@ -96,7 +98,13 @@ class Run:
         if batch.y is None:
             raise Error("Training needs answers: the data give inputs alone.")
         reseed(numpy_seed(self.settings.seed, 2, self.count), self.sum.device)
-        t = min(1.0, self.count / self.total)  # a stream may give more than its size
+        t = self._time(self.since)
+        if self.since == self.steps:
+            warnings.warn(
+                f"The data give more than {self.steps} batches, which size={self.settings.size:,} stands for: this "
+                "epoch goes on until they end, at the rates that it has now. Give their true size, and data that end.",
+                stacklevel=3,
+            )
         for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate * schedule(t))
@@ -110,6 +118,10 @@ class Run:
             self._look(loss)
         self.count += 1
         self.since += 1
+
+    def _time(self, since: int) -> float:
+        """From 0 to 1, what part of training is done after so many steps of an epoch, which may have more."""
+        return (self.epochs * self.steps + min(since, self.steps - 1)) / max(1, self.settings.epochs * self.steps)
 
     def _advance(self, batch: Batch) -> Tensor:
         """The loss, its gradient and the step; nothing waits for a device."""
@@ -203,7 +215,12 @@ class Run:
 
     def record(self, epoch: int, began: float) -> dict[str, float]:
         """What an epoch was like: the means of the loss and of its likelihood, and the divergence at its end."""
-        steps = max(1, self.since)
+        if not self.since:
+            raise Error(
+                f"The data gave no batch in epoch {epoch}: a stream must start anew whenever it is iterated, and be no "
+                "shorter than a batch of a loader that drops the last one."
+            )
+        steps, t = self.since, self._time(self.since - 1)
         mean = float(self.processes.mean(self.sum)) / steps  # waits for the device
         seconds = time.perf_counter() - began
         if not math.isfinite(mean):
@@ -214,13 +231,13 @@ class Run:
             "loss": mean,
             "nll": float(self.processes.mean(self.nll)) / steps,
             "divergence": self._divergence(),
-            "beta": self.beta(min(1.0, max(0, self.count - 1) / self.total)),
-            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "beta": self.beta(t),
+            "lr": self.rates[0][0] * self.rates[0][1](t),
             "seconds": seconds,
         }
         self.sum.zero_()
         self.nll.zero_()
-        self.since = 0
+        self.epochs, self.since = epoch, 0
         return record
 
     def validate(self, data: Any) -> float:
@@ -285,7 +302,7 @@ class Run:
     def restore(self, found: checkpoints.State) -> tuple[History, dict[str, Any] | None]:
         """Go on from a checkpoint: its history, and the best parameters so far."""
         settings = dataclasses.asdict(self.settings)
-        before = {"data": settings["data"]} | found.settings  # older checkpoints do not know their data
+        before = {key: settings[key] for key in ("data", "steps")} | found.settings  # older ones do not know them
         different = [name for name, value in settings.items() if before.get(name) != value]
         if different:
             raise Error(
@@ -293,6 +310,8 @@ class Run:
                 "run, or the same settings to go on with that one."
             )
         try:
+            for state in (found.posterior, {} if found.best is None else found.best["state"]):
+                _check_numbers(state, self.posterior.state_dict())
             self.load(found.posterior)
             checkpoints.unflatten_optimizer(
                 self.optimizer, found.optimizer, self.processes.scatter, found.progress["groups"]
@@ -300,7 +319,7 @@ class Run:
             self.sum.copy_(found.extra["sum"])
             self.nll.copy_(found.extra["nll"])
             history = History(found.progress["history"])
-            self.count, self.since = found.progress["count"], found.progress["since"]
+            self.epochs, self.count, self.since = len(history), found.progress["count"], found.progress["since"]
             if not 0 <= self.since <= self.count or len(history) > self.settings.epochs:
                 raise ValueError("its counts of steps do not agree")
             self.last_loss = found.progress["last_loss"]
@@ -309,6 +328,16 @@ class Run:
                 f"The checkpoint does not belong to this posterior: {error}. Use another folder for this run."
             ) from error
         return history, found.best
+
+
+def _check_numbers(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError where there are other numbers than a network can have, or none where it has some."""
+    for name, value in found.items():
+        own = now.get(name)
+        if own is not None and value.is_complex() != own.is_complex():
+            raise ValueError(f"its {name} holds numbers of type {value.dtype}")
+        if bool(value.isnan().any()) and (own is None or not bool(own.isnan().any())):
+            raise ValueError(f"its {name} holds what is no number")
 
 
 def _misfit(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:

@@ -25,6 +25,7 @@ from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
 from posterity.rows import hang_together
 from posterity.running import LOOK_EVERY, Run, Settings, arrange, generators
+from posterity.storage import storable
 
 #: Answers whose mean or deviation is larger are worth a word.
 FAR = 30.0
@@ -84,7 +85,7 @@ def fit(
         beta: weight of the divergence: a number, ("linear", f) for a ramp from 0 to 1 over the first f of training
             ("linear": f = 2/3, as in the iBNN paper), or a function of t.
         seed: of all that is random here; the global generator is then left as it was.
-        size: N, for data without a length.
+        size: N, for data without a length: a stream, or a loader of whole batches.
         device: "auto", or a torch device.
         precision: "no", "bf16" or "fp16": mixed precision.
         compile: compile the loss, by torch's default backend or the one named.
@@ -119,6 +120,10 @@ def fit(
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise Error(f"likelihood must be an object such as posterity.Categorical(); got {likelihood!r}.")
     posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
+    if checkpoint is not None:
+        storable(posterior.state_dict())
+        if not isinstance(checkpoint, str | os.PathLike):
+            raise Error(f"checkpoint must be the name of a folder; got {checkpoint!r}.")
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
     data, validation = (prepared_data(posterior, _split(part)) for part in (data, validation))
@@ -129,11 +134,12 @@ def fit(
     batches = Batches(data, rows, True, where, rank, processes)
     batches.size = batches.size if size is None else count(size, "size")
     if not batches.size:
-        raise Error("The data have no length: give size=, the number of data in the training set.")
+        what = "The loader gives whole batches" if batches.whole else "The data have no length"
+        raise Error(f"{what}: give size=, the number of data in the training set.")
     if batches.memory is not None and hang_together(posterior.network, batches.memory.x):
         raise Error(
-            "The rows of these inputs hang together, as those of a graph do, and fit would take them apart: give a "
-            "Dataset or DataLoader whose only batch is all of it."
+            "The rows of these inputs hang together, as those of a graph do, and fit would take them apart: give "
+            "torch.utils.data.DataLoader([(x, y)], batch_size=None), with size= the number of answers."
         )
     _look(posterior.likelihood, data)
     steps = len(batches)
@@ -156,11 +162,12 @@ def fit(
         seed=seed,
         size=batches.size,
         data=None if checkpoint is None or batches.memory is None else inputs.fingerprint([batches.memory, validation]),
+        steps=steps,
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
     )
     rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
-    saver = checkpoints.Saver(checkpoint, checkpoint_every)
+    saver = checkpoints.Saver(checkpoint, positive(checkpoint_every, "checkpoint_every", zero=True))
     history, best = History(), None
     called = [callbacks] if callable(callbacks) else callbacks or ()
     with contextlib.ExitStack() as stack, torch.enable_grad():
@@ -172,7 +179,7 @@ def fit(
             accelerator,
             rates,
             schedules.beta(beta),
-            epochs * steps,
+            steps,
             compile,
             graph,
             augment,
