@@ -117,7 +117,7 @@ class Functions(nn.Module):
     def stream(self, x: Any) -> Iterator[Tensor]:
         """The same outputs, some functions at a time: `[some, batch, ...]`, so that memory does not grow with n."""
         if not self.perturbed:
-            once = self._one({}, None, x)
+            once = self._unwritten(self._one, {}, None, x)
             yield once.unsqueeze(0).expand(self.count, *once.shape)
             return
         weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
@@ -271,7 +271,7 @@ class Functions(nn.Module):
         self, run: Callable[..., Tensor], weights: dict[str, Tensor], noise: Tensor | None, x: Any
     ) -> Tensor:
         """What runs on x; a network that writes into its inputs gets a copy: the next function needs x too."""
-        if self.writes is False or self.count == 1 or torch.compiler.is_compiling():
+        if self.writes is False or torch.compiler.is_compiling():
             return run(weights, noise, x)
         own = inputs.apply(x, Tensor.clone)
         before = _versions(own)

@@ -53,7 +53,7 @@ def last(network: nn.Module, x: Any, output: str | int | None, shape: torch.Size
         for name, module in network.named_modules()
         if not list(module.children()) and list(module.parameters())
     ]
-    like, mode = next(network.parameters(), torch.zeros(())), network.training
+    like, mode = inputs.like(network), network.training
     x = inputs.apply(inputs.as_tensors(x, like.device), lambda t: t.to(like.dtype) if t.is_floating_point() else t)
     try:
         with torch.no_grad(), untouched(network, x):

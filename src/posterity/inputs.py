@@ -108,6 +108,16 @@ def results(result: Any) -> list[Tensor]:
     return [tensor for value in _fields(result).values() if value is not result for tensor in results(value)]
 
 
+def like(module: nn.Module) -> Tensor:
+    """The first parameter that inputs are made alike: of real numbers, not a count or a complex one."""
+    return next((p for p in module.parameters() if p.is_floating_point()), torch.zeros(()))
+
+
+def copies(x: Any, n: int) -> list[Any]:
+    """x for each of n calls of a network that may write into its inputs: all but the last have a copy of their own."""
+    return [apply(x, Tensor.clone) for _ in range(n - 1)] + [x] * (n > 0)
+
+
 def apply(x: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """`function` of every tensor in x that has rows; the rest unchanged."""
     if isinstance(x, Tensor):

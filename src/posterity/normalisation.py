@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from posterity import inputs, loading
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.likelihoods import Likelihood
 from posterity.posterior import Description, Posterior
@@ -101,7 +102,7 @@ def measure(functions: Functions, data: Any) -> Functions:
     norms = normalised(functions)
     if not norms:
         return functions
-    like = next(functions.network.parameters())
+    like = inputs.like(functions.network)
     parts = [
         inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
         for x in loading.input_batches(data, BATCH, like.device, functions.network)
@@ -110,13 +111,13 @@ def measure(functions: Functions, data: Any) -> Functions:
         parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
     alone = hang_together(functions.network, parts[0])
-    functions(
-        parts[0] if alone else inputs.between(parts[0], 0, 1)
-    )  # what functions must find out of the network, they find out here
+    # What functions must find out of the network, they find out here. It may write into its inputs.
+    with explained(functions.network, parts[0]):
+        functions(inputs.apply(parts[0] if alone else inputs.between(parts[0], 0, 1), Tensor.clone))
     for function in functions.each():
         with _meters(norms) as meters:
             for x in parts:
-                function(x)
+                function(inputs.apply(x, Tensor.clone))
         found.append({name: meter.statistics() for name, meter in meters.items() if meter.count})
     for name in found[0]:
         for at, key in enumerate(("running_mean", "running_var")):

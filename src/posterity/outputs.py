@@ -19,7 +19,7 @@ def outputs(functions: Functions, x: Any) -> Tensor:
         functions: n drawn functions.
         x: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader.
     """
-    like = next(functions.parameters(), torch.zeros(()))
+    like = inputs.like(functions)
     parts = []
     for batch in loading.input_batches(x, 1024, like.device, functions.network):
         loading.check_finite(batch)

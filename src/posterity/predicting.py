@@ -91,7 +91,7 @@ def predict(
             "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
             stacklevel=3,
         )
-    if samples == "auto":
+    if isinstance(samples, str) and samples == "auto":
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
@@ -114,7 +114,7 @@ def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
 
 def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | None) -> Any:
     """What functions, or rounds of them, say of the data."""
-    like, make = next(posterior.parameters(), torch.zeros(())), kind(posterior.likelihood)
+    like, make = inputs.like(posterior), kind(posterior.likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
     for x in loading.input_batches(

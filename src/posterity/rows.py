@@ -41,10 +41,11 @@ def hang_together(network: nn.Module, x: Any) -> bool:
     """Whether the rows of x cannot be taken apart, as those of a graph: the network takes all, but not two of them."""
     if torch.compiler.is_compiling() or not inputs.is_square(x):
         return False
-    like = next((p for p in network.parameters() if p.is_floating_point()), torch.zeros(()))
+    like = inputs.like(network)
 
     def taken(x: Any) -> bool:
-        x = inputs.apply(x, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype))
+        # A copy: a network may write into its inputs.
+        x = inputs.apply(x, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype, copy=True))
         try:
             with untouched(network, x), evaluation_mode(network):
                 inputs.call(network, x)
@@ -65,7 +66,7 @@ def few(function: Callable[[Any], T], x: Any) -> T:
     try:
         return function(first_rows(x, 2))
     except FAILURES:
-        return function(x)
+        return function(inputs.apply(x, Tensor.clone))
 
 
 def find(sites: "list[Site]", network: nn.Module, x: Any) -> None:

@@ -112,7 +112,12 @@ class WeightPosterior(Posterior):
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under `samples` fresh draws of the weights, each for the whole batch, `[samples, batch, ...]`."""
-        return torch.stack([self.call(x, draw) for draw in self.sample(self.samples, generator)])
+        return self.calls(x, self.sample(self.samples, generator))
+
+    def calls(self, x: Any, draws: Tensor) -> Tensor:
+        """The network's outputs under each of the draws `[n, weights]`, one after the other, `[n, batch, ...]`."""
+        own = inputs.copies(x, len(draws))
+        return torch.stack([self.call(part, draw) for part, draw in zip(own, draws, strict=True)])
 
     def call(self, x: Any, flat: Tensor) -> Tensor:
         """The network's output under one draw `[weights]`, `[batch, ...]`."""

@@ -240,7 +240,8 @@ def test_all_options_train_and_are_kept(tmp_path):
 
 def test_mistakes_are_named():
     negative = {"prior_std": [*[1.0] * 74, -1.0]}
-    for options in ({"entropy": "none"}, {"noise_std": 0.0}, {"prior_std": -1.0}, {"prior_std": [1.0, 2.0]}, negative):
+    wrong = {"entropy": "none"}, {"noise_std": 0.0}, {"init_std": -1}, {"prior_std": -1.0}, {"prior_std": [1.0, 2.0]}
+    for options in (*wrong, negative):
         with pytest.raises(posterity.Error, match=next(iter(options))):
             LIVI(mlp(), **options)
     for name in ("noise_size", "hidden", "depth"):

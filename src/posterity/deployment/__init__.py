@@ -83,7 +83,7 @@ def export(
         raise Error("The posterior has no preprocessing: give export() an example, a few rows as predict takes them.")
     n = min(posterior.draws, DRAWS) if samples is None else count(samples, "samples")
     answers = _answers(posterior, posterior.draw(n, as_generator(seed, generator)))
-    dtype = next((p.dtype for p in answers.functions.parameters()), torch.float32)
+    dtype = inputs.like(answers.functions).dtype
     if example is None:
         answers.encode = raw.rows(posterior.preprocessing, dtype)
         x, source = answers.encode.example()

@@ -153,7 +153,8 @@ class BayesByBackprop(WeightPosterior):
             x = inputs.apply(x, lambda tensor: torch.cat([tensor] * self.samples))
             with shares.copied(self.samples):
                 return self.noises.run(x, means, stds, ways, generator).unflatten(0, (self.samples, -1))
-        return torch.stack([self.noises.run(x, means, stds, ways, generator) for _ in range(self.samples)])
+        own = inputs.copies(x, self.samples)
+        return torch.stack([self.noises.run(part, means, stds, ways, generator) for part in own])
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:
         """KL(q‖p) in nats, summed over the weights: exact, or for the scale mixture by one draw."""

@@ -31,10 +31,21 @@ from torch import Tensor, nn
 
 from posterity import inputs, shares
 from posterity.errors import Error
-from posterity.generators import Generator
+from posterity.generators import LAYOUTS, Generator
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import RATE, as_generator, attempt, count, flag, one_of, positive, randn, standard_deviations
+from posterity.posterior import (
+    RATE,
+    as_generator,
+    attempt,
+    count,
+    counts,
+    flag,
+    one_of,
+    positive,
+    randn,
+    standard_deviations,
+)
 from posterity.weights import WeightPosterior
 
 DIVERGENCES = ("linearised", "bound", "nearest")
@@ -119,11 +130,11 @@ class BayesByHypernet(WeightPosterior):
         values = dict(self.network.named_parameters())
         start = self.weights.join(values)
         self.given: dict[str, Any] = {
-            "layout": layout,
+            "layout": one_of(layout, LAYOUTS, "layout"),
             "noise": min(noise, self.weights.size),
             "shared": flag(shared, "shared"),
-            "spread": float((0.03 if centre else 1.0) if spread is None else spread),
-            "hidden": [count(h, "hidden") for h in (HIDDEN.get(layout, PAPER) if hidden is None else hidden)],
+            "spread": (0.03 if flag(centre, "centre") else 1.0) if spread is None else positive(spread, "spread"),
+            "hidden": list(HIDDEN.get(layout, PAPER)) if hidden is None else counts(hidden, "hidden"),
             "codes": count(codes, "codes"),
             "chunk": None if chunk is None else count(chunk, "chunk"),
         }
@@ -138,8 +149,9 @@ class BayesByHypernet(WeightPosterior):
                 start = start - self.scale * self.generator(torch.cat([z, -z])).mean(0)
             self.centre = nn.Parameter(start)
         self.log_jitter: nn.Parameter | None = None
-        if jitter > 0:
-            log_jitter = torch.full((self.generator.rows,), math.log(jitter), dtype=start.dtype, device=start.device)
+        if self.jitter:
+            first = math.log(self.jitter)
+            log_jitter = torch.full((self.generator.rows,), first, dtype=start.dtype, device=start.device)
             self.log_jitter = nn.Parameter(log_jitter, requires_grad=self.learn_jitter)
         self.warned, self.vectorised = False, True
 
@@ -200,11 +212,12 @@ class BayesByHypernet(WeightPosterior):
         """The network's outputs under draws `[n, weights]`, `[n, batch, ...]`: at once where there are many."""
         if self.vectorised and len(flat) > LOOPED and not _must_loop(self.network):
             run = torch.func.vmap(self.call, in_dims=(None, 0), randomness="different")
-            done = attempt(self.network, lambda: run(x, flat))
+            own = inputs.apply(x, Tensor.clone)  # it may write into it and fail
+            done = attempt(self.network, lambda: run(own, flat))
             if done is not None:
                 return done
             self.vectorised = False
-        return torch.stack([self.call(x, draw) for draw in flat])
+        return self.calls(x, flat)
 
     @property
     def _count(self) -> int:

@@ -188,14 +188,15 @@ class DeepEnsemble(Posterior):
                 weights = self.weights.split(self.flat if everyone else self.flat[chosen])
                 run = torch.func.vmap(self._call, in_dims=(0, 0 if each else None), randomness="different")
                 state = weights | (_copies(buffers) if apart else buffers)
-                done = attempt(self.network, lambda: run(state, x))
+                given = inputs.apply(x, Tensor.clone)  # a network may write into it and fail
+                done = attempt(self.network, lambda: run(state, given))
                 if done is not None:
                     _put([buffers[name] for name in done[1]], list(done[1].values()))
                     return done[0]
             rows, outputs = self.flat.unbind(0), []
-            for i, m in enumerate(chosen):
+            parts = [inputs.apply(x, operator.itemgetter(i)) for i in range(len(chosen))] if each else []
+            for m, part in zip(chosen, parts or inputs.copies(x, len(chosen)), strict=True):
                 own = {name: buffer[m] for name, buffer in buffers.items()}
-                part = inputs.apply(x, operator.itemgetter(i)) if each else x
                 output, changed = self._call(self.weights.split(rows[m]) | (_copies(own) if apart else own), part)
                 _put([own[name] for name in changed], list(changed.values()))
                 outputs.append(output)

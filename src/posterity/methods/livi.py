@@ -115,7 +115,7 @@ class LIVI(WeightPosterior):
             noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
         noise_std = positive(noise_std, "noise_std")
         self.linear = flag(linear, "linear")
-        self.noise_std, self.init_std = float(noise_std), float(init_std)
+        self.noise_std, self.init_std = noise_std, positive(init_std, "init_std")
         self.learn_noise = flag(learn_noise, "learn_noise")
         values = dict(self.network.named_parameters())
         self.means = nn.Parameter(self.weights.join(values))
@@ -240,7 +240,7 @@ class LIVI(WeightPosterior):
         return wide(self.means) + wide(self.scales) * (self._deviations(z) + wide(self.log_noise).exp() * noise)
 
     def _outputs(self, x: Any, weights: Tensor) -> Tensor:
-        return torch.stack([self.call(x, draw) for draw in weights.to(self.means.dtype)])
+        return self.calls(x, weights.to(self.means.dtype))
 
     def _divergence(self, weights: Tensor, tangents: Tensor | None) -> Tensor:
         prior = wide(self.prior_stds)

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 
+from posterity import inputs
 from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood, wide
@@ -116,10 +117,10 @@ class MNF(WeightPosterior):
         self.register_buffer("prior_std", self._prior(means), persistent=False)
         self.noises = Noises(self.network, self.weights, "auto" if r == "estimate" else "weights", output)
         self.means = nn.Parameter(means)
-        self.spreads = nn.Parameter(inverse_softplus(init_std * self.prior_std))
+        self.spreads = nn.Parameter(inverse_softplus(self.init_std * self.prior_std))
         shape = (sum(self.sizes),)
         self.latent_means = nn.Parameter(means.new_ones(shape))
-        self.latent_spreads = nn.Parameter(inverse_softplus(means.new_full(shape, init_noise)))
+        self.latent_spreads = nn.Parameter(inverse_softplus(means.new_full(shape, self.init_noise)))
         self.flows, self.auxiliary_flows = (
             nn.ModuleList(
                 Couplings(part, steps, hidden, means, backwards=backwards, generator=generator) for part in self.parts
@@ -211,7 +212,8 @@ class MNF(WeightPosterior):
             for i in range(len(latent.base))
         ]
         ways = self.noises.ways(x, each[0])
-        return torch.stack([self.noises.run(x, mean, stds, ways, generator) for mean in each])
+        own = zip(inputs.copies(x, len(each)), each, strict=True)
+        return torch.stack([self.noises.run(part, mean, stds, ways, generator) for part, mean in own])
 
     def _given(self, latent: Latent, generator: torch.Generator | None) -> Tensor:
         """W given z, `[n, weights]`."""
