@@ -355,6 +355,9 @@ class Odd(posterity.Likelihood):
         ({"data": torch.full((3, 5), np.nan)}, "NaN"),
         ({"samples": 0}, "samples must be"),
         ({"validation": 0.1}, "give validation="),
+        ({"validation": "auto"}, "give validation="),
+        ({"data": torch.zeros(3, 6)}, "does not take these inputs"),
+        ({"student": mlp(4, 3)}, "does not take these inputs"),
     ],
 )
 def test_mistakes_are_named(change, words):

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -127,6 +128,12 @@ def test_constructors_repeat_by_seed_or_generator(method):
         (lambda p, x, y: posterity.fit(p, (x, y), seed=2**70), "seed must be below"),
         (lambda p, x, y: posterity.predict(p, x, batch_size=0), "batch_size must be a whole number"),
         (lambda p, x, y: p.loss(x, y, size=0), "size must be a whole number"),
+        (lambda p, x, y: p.loss(x, y, "gaussian", size=9), "loss takes a likelihood such as"),
+        (lambda p, x, y: p.loss(x, y, size=9, beta="linear"), "schedules go to fit"),
+        (lambda p, x, y: p.draw(torch.tensor(2.5)), "n must be a whole number"),
+        (lambda p, x, y: posterity.predict(p, x, np.array([1, 2])), "samples must be a whole number"),
+        (lambda p, x, y: posterity.fit(p, (x, y), checkpoint=5), "checkpoint must be the name of a folder"),
+        (lambda p, x, y: posterity.fit(p, (x, y), checkpoint_every="x"), "checkpoint_every must be"),
         (lambda p, x, y: posterity.fit(p, (x, y, torch.arange(7))), "third part of the data is taken as weights"),
         (lambda p, x, y: posterity.fit(p, (x, y, torch.linspace(-0.1, 1, 7))), "not negative, and not all zero"),
         (lambda p, x, y: posterity.fit(p, (x, y, torch.zeros(7))), "not negative, and not all zero"),
@@ -138,6 +145,33 @@ def test_constructors_repeat_by_seed_or_generator(method):
 def test_a_mistake_is_told_in_a_sentence(posterior, case, call, said):
     with pytest.raises(posterity.Error, match=said):
         call(posterior, *case[1:])
+
+
+def test_answers_and_weights_of_a_loss_may_be_lists(posterior, case):
+    _, x, y = case
+    weight = torch.linspace(0.5, 1.5, len(y))
+    losses = [
+        posterior.loss(x, answers, size=9, weight=weights, generator=generator())
+        for answers, weights in ((y, weight), (y.tolist(), weight.tolist()))
+    ]
+    torch.testing.assert_close(losses[0], losses[1])
+
+
+@pytest.mark.parametrize("kind", ["whole", "complex"])
+def test_a_first_parameter_that_is_no_real_number_changes_no_input(method, kind):
+    class Ordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            order = torch.tensor([2, 0, 3, 1])
+            self.order = nn.Parameter(order if kind == "whole" else order.to(torch.complex64), requires_grad=False)
+            self.last = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.last(x[:, self.order.real.long()])
+
+    posterior, x = method(seeded(Ordered), seed=0), torch.randn(6, 4, generator=generator())
+    expected = posterior.draw(4, generator(1))(x).softmax(-1).mean(0)
+    torch.testing.assert_close(posterity.predict(posterior, x, 4, generator(1)).probs.to(expected), expected)
 
 
 def test_a_part_that_requires_no_gradient_stays_as_it_is(method):

@@ -123,6 +123,8 @@ def test_what_it_cannot_do_is_said(tmp_path):
         posterity.save(posterity.Normalised(posterior, x), tmp_path / "model")
     with pytest.raises(posterity.Error, match="takes a posterior"):
         posterity.Normalised(seeded(Normed), x)
+    with pytest.raises(posterity.Error, match="does not take these inputs"):
+        posterity.Normalised(posterior, torch.zeros(5, 77)).draw(2)
 
 
 def test_scores_and_attacks_take_it():

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posterity import inputs, storage
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.heads import beside, both, last
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
@@ -208,13 +209,15 @@ def distil(
     own = {id(p) for p in posterior.parameters()}
     if not isinstance(student, nn.Module) or any(id(p) in own for p in student.parameters()):
         raise Error("The student must be a torch.nn.Module of its own: not the teacher's, but a copy.deepcopy of it.")
-    if isinstance(options.get("validation"), float):
+    if isinstance(options.get("validation"), float | str):
         raise Error("distil leaves answers out, so that none can be held out of the data: give validation=(x, y).")
     pair = isinstance(data, tuple) and data and is_raw(posterior, data[0])
     x = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
     mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, wanted(progress))
-    layer, outputs = last(student, inputs.between(x, 0, 2), output, mean.shape[1:])
+    few = inputs.between(x, 0, 2)
+    with explained(student, few):
+        layer, outputs = last(student, few, output, mean.shape[1:])
     distilled = Distilled(student, layer, outputs, output=output)
     distilled.likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False)
     distilled.preprocessing = posterior.preprocessing

@@ -16,11 +16,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from posterity import inputs, loading
 from posterity.errors import Error
+from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.posterior import Posterior
 from posterity.prediction import CategoricalPrediction
 from posterity.progress import Bar
+from posterity.rows import hang_together
 from posterity.state import home
 
 #: Rows that a teacher is asked about at a time.
@@ -52,15 +54,18 @@ def everything(data: Any) -> Any:
 @torch.no_grad()
 def lessons(posterior: Posterior, functions: Functions, x: Any, shown: bool) -> tuple[Tensor, Tensor]:
     """Mean and spread of the functions for all rows, `[rows, ...]` each, in double precision."""
-    like = next(posterior.parameters(), torch.zeros(()))
+    like = inputs.like(posterior)
     found, starts = [], range(0, inputs.rows(x) or 0, ROWS)
     with Bar(len(starts), shown) as bar:
         for start in starts:
             rows = inputs.as_tensors(inputs.between(x, start, start + ROWS), like.device)
             loading.check_finite(rows)
             rows = inputs.apply(rows, lambda tensor: tensor.to(like.dtype) if tensor.is_floating_point() else tensor)
-            for part in functions.parts(rows):
-                found.append([value.cpu() for value in lesson(functions.stream(part), posterior.likelihood)])
+            if hang_together(functions.network, rows):
+                raise Error("distil takes rows apart, and these hang together, as those of a graph do.")
+            with explained(functions.network, rows):
+                parts = list(functions.parts(rows))
+                found += [[v.cpu() for v in lesson(functions.stream(part), posterior.likelihood)] for part in parts]
             bar.update()
     mean, spread = (torch.cat(values) for values in zip(*found, strict=True))
     return mean, spread

@@ -7,7 +7,7 @@ functions (`draw`). All that follows training (prediction, evaluation, plots, ex
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -197,9 +197,16 @@ class Posterior(nn.Module):
             generator: of the draws.
         """
         count(size, "size")
+        likelihood = self.likelihood if likelihood is None else likelihood
+        if not isinstance(likelihood, Likelihood) or isinstance(beta, str):
+            raise Error(
+                "loss takes a likelihood such as posterity.Categorical() and a number beta; schedules go to fit."
+            )
+        y = y if isinstance(y, Tensor) else inputs.as_tensors(y)
         with self._led(generator, x):
-            log_prob, penalty = self.terms(x, y, self.likelihood if likelihood is None else likelihood, generator)
+            log_prob, penalty = self.terms(x, y, likelihood, generator)
         if weight is not None:
+            weight = torch.as_tensor(weight, dtype=log_prob.dtype, device=log_prob.device)
             if weight.numel() != log_prob.shape[1]:
                 raise Error(f"weight must hold one number per datum: {log_prob.shape[1]}, not {tuple(weight.shape)}.")
             log_prob = log_prob * weight.reshape(-1)
@@ -229,9 +236,20 @@ def attempt(network: nn.Module, function: Callable[[], Any]) -> Any:
 
 def count(value: int, name: str, least: int = 1) -> int:
     """A whole number that is large enough, or an error that names the argument."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:  # of anything that is no whole number, such as a tensor that holds 2.5
+        number = least - 1
+    if number < least:
         raise Error(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    return operator.index(value)
+    return number
+
+
+def counts(value: Any, name: str) -> list[int]:
+    """One or more whole numbers of at least 1, or an error that names the argument."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise Error(f"{name} must be a list of whole numbers, such as [64, 64]; got {value!r}.")
+    return [count(one, name) for one in value]
 
 
 def one_of(value: str, choices: tuple[str, ...], name: str) -> str:

@@ -337,6 +337,14 @@ def test_what_cannot_be_attacked_is_refused():
     for inputs, answers in ((x.long(), y), (x, y[:3]), (x[:0], y[:0]), ((x, x), y), (x * math.nan, y), (x, y + 5)):
         with pytest.raises(Error):
             fgsm(posterior, inputs, answers, 0.1)
+    with pytest.raises(Error, match="does not take these inputs"):
+        fgsm(posterior, x[:, :3], y, 0.1)
+    with pytest.raises(Error, match="attack must be a function"):
+        under_attack(posterior, x, y, attack="pgd")
+    for call in (under_attack, pgd):
+        with pytest.raises(Error, match="generator must be"):
+            call(posterior, x, y, 0.1, generator=5)
+    assert [line["eps"] for line in under_attack(posterior, x, y, 0.1)] == [0.1]
     numbers = copy.deepcopy(posterior)
     numbers.likelihood = Gaussian()
     assert kind(numbers.likelihood) is posterity.prediction.GaussianPrediction

@@ -159,6 +159,8 @@ def test_bad_requests_are_refused_in_plain_words():
         evaluation.conformal_sets(prediction, y, 0.9)
     with pytest.raises(Error, match="one of lac, aps"):
         evaluation.conformal_sets(prediction, y, score="raps")
+    with pytest.raises(Error, match="generator must be"):
+        evaluation.conformal_sets(*draw(20, 1), 0.5, score="aps", randomised=True, generator=5)
     with pytest.raises(Error, match="between 0 and 1"):
         evaluation.conformal_intervals(*numbers(8, 1), coverage=1.0)
     with pytest.raises(Error, match="use conformal_sets"):

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from posterity import inputs, loading
 from posterity.errors import Error
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
+from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.posterior import Posterior, count, flag, one_of, positive
 from posterity.predicting import predict
 from posterity.prediction import GaussianPrediction, kind
+from posterity.state import home
 
 Bounds = tuple[Channels, Channels]
 """The lowest and the highest value that an input may take."""
@@ -147,7 +149,7 @@ def pgd(
     functions = _drawn(posterior, samples, generator)
     now = x
     if flag(random_start, "random_start"):
-        device = x.device if generator is None else generator.device
+        device = home(generator) or x.device
         u = torch.rand(x.shape, generator=generator, device=device, dtype=x.dtype).to(x.device)
         now = (x + (2 * u - 1) * radius).clamp(low, high)
     best, worst = now, torch.full((len(x),), math.inf, dtype=torch.float64, device=x.device)
@@ -164,7 +166,7 @@ def under_attack(
     posterior: Posterior,
     x: Tensor,
     y: Tensor,
-    eps: Iterable[float] = SLIDES_EPS,
+    eps: float | Iterable[float] = SLIDES_EPS,
     *,
     attack: Callable[..., Tensor] = fgsm,
     fresh: bool = False,
@@ -181,16 +183,18 @@ def under_attack(
         posterior: a trained posterior; nothing of it changes.
         x: inputs `[n, ...]`.
         y: their true answers, `[n, ...]`.
-        eps: sizes; by default those of the Bayes by Hypernet slides.
+        eps: sizes, or one; by default those of the Bayes by Hypernet slides.
         attack: `fgsm`, `pgd`, or a function with their arguments.
         fresh: predict with other functions than those attacked; by default with the same, the worst case.
         samples: functions to draw; by default what suits the method.
         generator: of all that is random; without one, torch's global generator.
         options: passed to the attack.
     """
+    if not callable(attack):
+        raise Error(f"attack must be a function such as posterity.evaluation.pgd; got {attack!r}.")
     seed, other = seeds(2, generator)
     lines = []
-    for size in eps:
+    for size in eps if isinstance(eps, Iterable) else [eps]:
         attacked = attack(
             posterior, x, y, size, samples=samples, generator=torch.Generator().manual_seed(seed), **options
         )
@@ -227,7 +231,7 @@ def _directions(
     posterior: Posterior, functions: Functions, x: Tensor, y: Tensor, batch_size: int, each: bool = False
 ) -> tuple[Tensor, Tensor]:
     """log p̄(y | x), `[n]`, and the signs that lessen it, of the shape of x; with `each`, averages over functions."""
-    like = next(posterior.parameters(), x)
+    like = inputs.like(posterior)
     recurrent = any(isinstance(module, nn.RNNBase) for module in functions.modules())
     found, done = [], 0
     # cuDNN has no backward pass for recurrent layers in evaluation mode.
@@ -240,7 +244,8 @@ def _directions(
                 answers = y[done - len(part) : done].to(leaf.device)
                 outputs = (some.double() for some in functions.stream(leaf))
                 groups = ([one.unsqueeze(0)] for some in outputs for one in some) if each else [outputs]
-                pairs = [_lessening(posterior, group, leaf, answers, each) for group in groups]
+                with explained(functions.network, leaf):
+                    pairs = [_lessening(posterior, group, leaf, answers, each) for group in groups]
                 found.append([torch.stack(values).mean(0).to(x.device) for values in zip(*pairs, strict=True)])
     log_prob, direction = (torch.cat(values) for values in zip(*found, strict=True))
     return log_prob, direction.to(x.dtype)

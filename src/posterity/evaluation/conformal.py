@@ -14,6 +14,7 @@ from torch import Tensor
 
 from posterity.errors import Error
 from posterity.evaluation.positions import is_regression, labels, targets
+from posterity.state import home
 
 SETS = ("lac", "aps")
 INTERVALS = ("scaled", "cqr")
@@ -203,7 +204,7 @@ def _scores(probs: Tensor, score: str, randomised: bool, generator: torch.Genera
     ordered, order = probs.sort(dim=1, descending=True, stable=True)
     if randomised:
         shape = probs[:, :1].shape
-        u = torch.rand(shape, generator=generator, dtype=torch.float64).to(probs.device)
+        u = torch.rand(shape, generator=generator, device=home(generator), dtype=torch.float64).to(probs.device)
         above = ordered.cumsum(dim=1) - (1 - u) * ordered
     else:
         above = ordered.cumsum(dim=1)

@@ -9,6 +9,7 @@ from torch import Tensor
 from posterity.errors import Error
 from posterity.evaluation.scores import score
 from posterity.prediction import PARTS
+from posterity.state import home
 
 Channels = float | Sequence[float] | Tensor
 """One number, or one for each channel."""
@@ -24,8 +25,7 @@ def measured(prediction: Any, y: Tensor) -> dict[str, float]:
 
 def seeds(n: int, generator: torch.Generator | None) -> list[int]:
     """n whole numbers from which the same random numbers can be drawn again and again."""
-    device = None if generator is None else generator.device
-    return torch.randint(2**62, (n,), generator=generator, device=device).tolist()
+    return torch.randint(2**62, (n,), generator=generator, device=home(generator)).tolist()
 
 
 def per_channel(value: Channels, x: Tensor, name: str) -> Tensor:
