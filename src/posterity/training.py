@@ -97,7 +97,8 @@ def fit(
         validation: data, or the share of the training data to hold out; the parameters of the epoch with the lowest
             negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than 500 rows 50 or a fifth.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there; a run with other
-            settings, or other data in memory, is refused.
+            settings, or other data in memory, is refused. What workers of a loader draw that outlive an epoch
+            (`persistent_workers=True`) is not drawn again.
         checkpoint_every: seconds between two saves.
         callbacks: one or several; each is called after every epoch with the epoch's record and the posterior.
         progress: a progress bar; by default where standard error is a terminal.
