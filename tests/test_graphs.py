@@ -68,6 +68,11 @@ def test_a_graph_is_trained_on_whole_or_not_at_all():
     assert SEEN == [NODES, NODES]
 
 
+def test_a_graph_cannot_be_distilled():
+    with pytest.raises(posterity.Error, match="distil takes rows apart, and these hang together"):
+        posterity.distil(posterity.MAP(Messages()), Messages(), (graph(), torch.arange(NODES) % 3), epochs=1)
+
+
 def test_as_many_columns_as_rows_make_no_graph():
     SEEN.clear()
     x = torch.randn(NODES, NODES, generator=generator()), torch.ones(NODES, NODES)

@@ -111,13 +111,12 @@ def measure(functions: Functions, data: Any) -> Functions:
         parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
     alone = hang_together(functions.network, parts[0])
-    # What functions must find out of the network, they find out here. It may write into its inputs.
-    with explained(functions.network, parts[0]):
-        functions(inputs.apply(parts[0] if alone else inputs.between(parts[0], 0, 1), Tensor.clone))
+    with explained(functions.network, parts[0]):  # what functions must find out of the network, they find out here
+        functions(parts[0] if alone else inputs.between(parts[0], 0, 1))
     for function in functions.each():
         with _meters(norms) as meters:
             for x in parts:
-                function(inputs.apply(x, Tensor.clone))
+                function(inputs.apply(x, Tensor.clone))  # a network may write into its inputs
         found.append({name: meter.statistics() for name, meter in meters.items() if meter.count})
     for name in found[0]:
         for at, key in enumerate(("running_mean", "running_var")):

@@ -46,11 +46,11 @@ class Settings:
     augment: str | None
     seed: int
     size: int
+    steps: int
+    """In an epoch, which a loader decides."""
     posterior: dict[str, Any]
     likelihood: dict[str, Any]
     data: str | None = None
-    steps: int | None = None
-    """In an epoch, which a loader decides."""
 
 
 class Run:
@@ -64,13 +64,12 @@ class Run:
         accelerator: Any,
         rates: tuple[schedules.Schedule, schedules.Schedule],
         beta: schedules.Schedule,
-        steps: int,
         compile: bool | str,
         graph: bool = False,
         augment: Callable[[Any], Any] | None = None,
         optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     ) -> None:
-        self.posterior, self.settings, self.steps = posterior.to(device), settings, steps
+        self.posterior, self.settings, self.steps = posterior.to(device), settings, settings.steps
         self.accelerator, self.beta, self.processes = accelerator, beta, Processes(accelerator)
         self.layout = layout(posterior, device, settings.precision)
         arrange(posterior.network, self.layout)

@@ -180,7 +180,6 @@ def fit(
             accelerator,
             rates,
             schedules.beta(beta),
-            steps,
             compile,
             graph,
             augment,
