@@ -205,6 +205,7 @@ OTHER = {
     "layout": "single",
     "noise": "output",
     "output": "aux",
+    "parametrisation": "log_variance",
     "prior": "scale_mixture",
     "prior_std": 0.5,
     "r": "paper",
@@ -246,9 +247,11 @@ def behaviour(posterior) -> list[torch.Tensor]:
     posterior.train()
     with torch.no_grad():
         seen = [posterior(x, generator(1)), posterior.divergence(generator(2)), posterior.draw(4, generator(3))(x)]
-    seen.append(posterior.loss(x, y, size=30, generator=generator(4)).detach())
-    seen.append(torch.tensor([float(p.numel() * p.requires_grad) for p in posterior.parameters()]))
-    return [*seen, torch.tensor([posterior.rate, posterior.draws])]
+    loss = posterior.loss(x, y, size=30, generator=generator(4))
+    loss.backward()
+    slopes = [0.0 if p.grad is None else float(p.grad.abs().sum()) for p in posterior.parameters()]
+    sizes = [float(p.numel() * p.requires_grad) for p in posterior.parameters()]
+    return [*seen, loss.detach(), *map(torch.tensor, (slopes, sizes, [posterior.rate, posterior.draws]))]
 
 
 @pytest.mark.filterwarnings("ignore:The nearest-neighbour estimate")

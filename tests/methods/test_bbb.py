@@ -25,10 +25,13 @@ def spread(posterior, std):
     return posterior
 
 
-@pytest.mark.parametrize("estimator", NOISY)
-def test_reaches_the_mean_field_optimum_of_a_correlated_posterior(estimator):
+@pytest.mark.parametrize(
+    ("estimator", "parametrisation"), [*((way, "softplus") for way in NOISY), ("local", "log_variance")]
+)
+def test_reaches_the_mean_field_optimum_of_a_correlated_posterior(estimator, parametrisation):
     problem = correlated_regression()
-    posterior = BayesByBackprop(problem.network(), prior_std=problem.prior_std, estimator=estimator, samples=4)
+    options = {"prior_std": problem.prior_std, "estimator": estimator, "parametrisation": parametrisation}
+    posterior = BayesByBackprop(problem.network(), samples=4, **options)
     likelihood = posterity.Gaussian(std=problem.noise)
     data = (problem.x, problem.y)
     posterity.fit(posterior, data, likelihood, epochs=300, batch_size=50, lr=2e-2, seed=1, device="cpu", progress=False)
@@ -48,6 +51,21 @@ def test_the_divergence_is_that_of_independent_gaussians_summed_over_weights():
     torch.testing.assert_close(posterior.divergence(), torch.distributions.kl_divergence(q, p).sum())
     count = sum(parameter.numel() for parameter in mlp().parameters())
     assert posterior.means.shape == posterior.spreads.shape == (count,)
+
+
+def test_both_parametrisations_start_alike_and_by_the_log_variance_noise_grows_half_as_fast():
+    ends = {}
+    for kind in ("softplus", "log_variance"):
+        posterior = BayesByBackprop(seeded(mlp), prior_std=0.7, init_std=1e-4, parametrisation=kind)
+        torch.testing.assert_close(posterior.stds, torch.full_like(posterior.stds, 0.7e-4))
+        optimizer = torch.optim.Adam([posterior.spreads], lr=0.01, eps=0.0)
+        for _ in range(50):
+            optimizer.zero_grad()
+            posterior.divergence().backward()
+            optimizer.step()
+        ends[kind] = (posterior.stds / 0.7e-4).log().mean().item()
+    assert ends["softplus"] == pytest.approx(0.5, rel=1e-3)
+    assert ends["log_variance"] == pytest.approx(0.25, rel=1e-3)
 
 
 def test_the_prior_may_differ_by_tensor_or_by_weight():
@@ -332,6 +350,7 @@ def test_wrong_options_are_named():
     for options, match in (
         ({"estimator": "lrt"}, "estimator"),
         ({"prior": "laplace"}, "prior"),
+        ({"parametrisation": "exp"}, "parametrisation"),
         ({"share": 2.0}, "share"),
         ({"init_std": 0.0}, "init_std"),
     ):

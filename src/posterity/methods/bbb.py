@@ -1,6 +1,6 @@
 """Bayes by Backprop: an independent Gaussian for every weight (Blundell et al. 2015, arXiv:1505.05424).
 
-    q(w) = Π_i N(w_i; μ_i, σ_i²),   σ = softplus(ρ),   p(w) = Π_i N(w_i; m_i, s_i²)
+    q(w) = Π_i N(w_i; μ_i, σ_i²),   σ = softplus(ρ) or exp(ρ/2),   p(w) = Π_i N(w_i; m_i, s_i²)
     loss = −E_q log p(y | x, w) + β · KL(q‖p) / N,
     KL(q‖p) = Σ_i [ log(s_i / σ_i) + (σ_i² + (μ_i − m_i)²) / (2 s_i²) − ½ ]
 
@@ -26,6 +26,7 @@ from posterity.posterior import RATE, Description, as_generator, count, flag, in
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
+PARAMETRISATIONS = ("softplus", "log_variance")
 
 
 class BayesByBackprop(WeightPosterior):
@@ -47,6 +48,9 @@ class BayesByBackprop(WeightPosterior):
         init_std: the standard deviations start at this times those of the prior. From a small start they grow at the
             pace of the learning rate, and on few data stop short of the optimum of the bound, where a factorised
             posterior of a wide network underfits; a higher `lr_posterior` or longer training goes there.
+        parametrisation: what ρ is: "softplus", σ = softplus(ρ), or "log_variance", σ = exp(ρ/2) (Pawlowski et al.
+            2017). A step of Adam moves log σ half as far by the second, so that the noise grows more slowly and the
+            means have longer to fit: it matters where `init_std` is tiny.
         estimator: of the gradient: "weights" (one draw for the batch), "local", "flipout", or "auto": local
             reparameterisation where it is exact, Flipout for the other Linear layers, and one draw for convolutions,
             where Flipout doubles the cost for the same likelihood on validation splits. Parameters for which a
@@ -84,6 +88,7 @@ class BayesByBackprop(WeightPosterior):
         narrow: float = 0.1,
         centred: bool = False,
         init_std: float = 0.0015,
+        parametrisation: str = "softplus",
         estimator: str = "auto",
         layers: Selector = None,
         output: str | int | None = None,
@@ -95,6 +100,7 @@ class BayesByBackprop(WeightPosterior):
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
         self.share, self.narrow = positive(share, "share", zero=True), positive(narrow, "narrow")
         self.init_std = positive(init_std, "init_std")
+        self.parametrisation = one_of(parametrisation, PARAMETRISATIONS, "parametrisation")
         self.centred = flag(centred, "centred")
         if self.share > 1:
             raise Error(f"share must lie between 0 and 1; got {share!r}.")
@@ -115,13 +121,14 @@ class BayesByBackprop(WeightPosterior):
         self.register_buffer("prior_mean", means.clone() if centred else None)
         self.means = nn.Parameter(means)
         stds = self.init_std * self.prior_stds
-        self.spreads = nn.Parameter(inverse_softplus(stds).to(means))
+        spreads = inverse_softplus(stds) if self.parametrisation == "softplus" else 2 * stds.log()
+        self.spreads = nn.Parameter(spreads.to(means))
         self.noises = Noises(self.network, self.weights, self.estimator, self.output)
 
     @property
     def stds(self) -> Tensor:
-        """σ = softplus(ρ), `[weights]`."""
-        return F.softplus(self.spreads)
+        """σ, `[weights]`."""
+        return F.softplus(self.spreads) if self.parametrisation == "softplus" else (0.5 * self.spreads).exp()
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""
@@ -191,6 +198,7 @@ class BayesByBackprop(WeightPosterior):
             "narrow": self.narrow,
             "centred": self.centred,
             "init_std": self.init_std,
+            "parametrisation": self.parametrisation,
             "estimator": self.estimator,
         }
 

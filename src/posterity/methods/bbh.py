@@ -239,8 +239,7 @@ class BayesByHypernet(WeightPosterior):
     def _divergence(self, z: Tensor, clean: Tensor, flat: Tensor, generator: torch.Generator | None) -> Tensor:
         with torch.autocast(z.device.type, enabled=False):
             if self.kind == "nearest":
-                prior = self.prior_std * randn(tuple(flat.shape), flat, generator)
-                return self._nearest(wide(flat / self.prior_std), wide(prior / self.prior_std))
+                return self._nearest(wide(flat / self.prior_std), wide(randn(tuple(flat.shape), flat, generator)))
             prior_std = wide(self.prior_std)
             squares = (wide(clean) ** 2).mean(0)
             if self.log_jitter is None:
