@@ -55,12 +55,13 @@ def wide_step(options: argparse.Namespace) -> dict[str, Any]:
         posterior = make(posterity.networks.WideResNet(28, 10))
         settings = running.Settings(
             **dict.fromkeys(running.Settings.__dataclass_fields__, None)  # type: ignore[arg-type]
-            | {"lr": 1e-3, "weight_decay": 5e-4, "optimizer": "sgd", "precision": "bf16", "seed": 0, "size": 50_000}
+            | {"epochs": 1, "steps": 1_000, "size": 50_000, "seed": 0}
+            | {"lr": 1e-3, "weight_decay": 5e-4, "optimizer": "sgd", "precision": "bf16"}
         )
         with processes.accelerate(DEVICE, "bf16") as accelerator:
             constant = schedules.constant
             run = running.Run(
-                posterior, settings, DEVICE, accelerator, (constant, constant), constant, 1000, True, True
+                posterior, settings, DEVICE, accelerator, (constant, constant), constant, True, True, optimizer="sgd"
             )
             posterior.train()
             began = time.perf_counter()

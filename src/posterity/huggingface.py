@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from posterity import schedules, storage
 from posterity.errors import Error, require
+from posterity.optimisers import NOISE_RATE
 from posterity.posterior import Posterior, count, positive
 from posterity.predicting import predict
 from posterity.pretrained import from_pretrained, save_pretrained
-from posterity.running import NOISE_RATE
 from posterity.training import train_mode
 
 transformers: Any = require("transformers")

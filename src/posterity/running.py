@@ -1,8 +1,7 @@
-"""The moving parts of a training run: optimiser, rates, the step counter, and what the loss was."""
+"""A training run, step by step: the step counter, what the loss was, and what a checkpoint keeps of it."""
 
 import contextlib
 import dataclasses
-import inspect
 import math
 import time
 import warnings
@@ -12,18 +11,18 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from posterity import checkpoints, inputs, schedules, shares
+from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.graphs import Graph
 from posterity.history import History
 from posterity.loading import Batch, Batches, numpy_seed
+from posterity.objective import Objective, arrange, compiled, layout
+from posterity.optimisers import described, groups, optimizer_of, rates_of
 from posterity.posterior import Posterior
 from posterity.predicting import predict
-from posterity.processes import Dropouts, Processes
+from posterity.processes import Processes
 
-#: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
-NOISE_RATE = 10.0
 #: Steps between two looks at the loss on a device, each of which waits for it.
 LOOK_EVERY = 50
 
@@ -74,11 +73,12 @@ class Run:
         self.layout = layout(posterior, device, settings.precision)
         arrange(posterior.network, self.layout)
         graph = graph and device.type == "cuda" and self.processes.count == 1 and accelerator.scaler is None
-        self.objective: Any = self.processes.wrap(_Objective(posterior, settings.size, augment, self.layout))
-        self.optimizer = _optimizer(optimizer, _groups(posterior, settings), settings.lr)
+        self.objective: Any = self.processes.wrap(Objective(posterior, settings.size, augment, self.layout))
+        of = groups(posterior, settings.lr, settings.lr_posterior, settings.weight_decay)
+        self.optimizer = optimizer_of(optimizer, of, settings.lr)
         if callable(optimizer):
-            self.settings = dataclasses.replace(settings, optimizer=_described(self.optimizer))
-        self.rates = _rates(posterior, self.optimizer, rates)
+            self.settings = dataclasses.replace(settings, optimizer=described(self.optimizer))
+        self.rates = rates_of(posterior, self.optimizer, rates)
         for group in self.optimizer.param_groups if graph else ():  # a graph reads the rates from the device
             group["lr"] = torch.tensor(group["lr"], device=device)
             group |= {"capturable": True} if "capturable" in group else {}
@@ -347,120 +347,6 @@ def _misfit(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
         if found[name].shape != now[name].shape:
             return f"its {name} is of shape {tuple(found[name].shape)}, here it is {tuple(now[name].shape)}"
     return ""
-
-
-class _Objective(nn.Module):
-    """The loss as a module, which is what can be compiled and distributed."""
-
-    def __init__(
-        self, posterior: Posterior, size: int, augment: Callable[[Any], Any] | None, layout: torch.memory_format
-    ) -> None:
-        super().__init__()
-        self.posterior, self.size, self.augment, self.layout = posterior, size, augment, layout
-
-    def forward(
-        self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor, share: shares.Share | None = None
-    ) -> Tensor:
-        if share is None:
-            return self._loss(x, y, weight, beta)
-        with shares.taking(share), Dropouts():
-            return self._loss(x, y, weight, beta)
-
-    def _loss(self, x: Any, y: Tensor, weight: Tensor | None, beta: Tensor) -> Tensor:
-        if self.augment is not None:
-            x = self.augment(x)
-        if self.layout == torch.channels_last:
-            x = inputs.apply(x, lambda t: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t)
-        return self.posterior.loss(x, y, size=self.size, beta=beta, weight=weight)
-
-
-def compiled(objective: nn.Module, backend: Any) -> Any:
-    """The objective, compiled; without a fusion of torch 2.11 that fails on some networks on a GPU."""
-    from torch._inductor import config
-
-    fused = backend == "inductor" and hasattr(config.triton, "mix_order_reduction")
-    return torch.compile(objective, backend=backend, options={"triton.mix_order_reduction": False} if fused else None)
-
-
-def layout(posterior: Posterior, device: torch.device, precision: str) -> torch.memory_format:
-    """Channels last where a GPU convolves in half precision, which is what its kernels are made for."""
-    images = any(isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) for module in posterior.network.modules())
-    half = device.type == "cuda" and precision != "no"
-    return torch.channels_last if images and half else torch.preserve_format
-
-
-def arrange(network: nn.Module, layout: torch.memory_format) -> None:
-    """Lay the weights of a network's convolutions out in memory."""
-    for parameter in network.parameters():
-        if parameter.dim() == 4 and layout != torch.preserve_format:
-            parameter.data = parameter.data.contiguous(memory_format=layout)
-
-
-def _groups(posterior: Posterior, settings: Settings) -> list[dict[str, Any]]:
-    """Parameter groups: the network's, the likelihood's, and the posterior's own."""
-    own = {id(p): p for p in posterior.variational()}
-    noise = {id(p): p for p in posterior.likelihood.parameters()}
-    rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise]
-    lr_posterior = settings.lr * posterior.relative_rate if settings.lr_posterior is None else settings.lr_posterior
-    kinds = [
-        (rest, settings.lr, settings.weight_decay),
-        (list(noise.values()), NOISE_RATE * settings.lr, 0.0),
-        (list(own.values()), lr_posterior, 0.0),
-    ]
-    groups = [
-        {"params": trained, "lr": lr, "weight_decay": decay}
-        for parameters, lr, decay in kinds
-        if (trained := [p for p in parameters if p.requires_grad])
-    ]
-    if not groups:
-        raise Error("There is nothing to train: no parameter requires a gradient.")
-    return groups
-
-
-def _optimizer(kind: Any, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
-    """The optimiser of these groups; one of the user's own must hold the same parameters."""
-    given = {id(p) for group in groups for p in group["params"]}
-    # Not on a processor, where rounding would depend on a number's place, and strided parameters come out wrong.
-    fused = groups[0]["params"][0].device.type == "cuda"
-    if kind == "adam":
-        return torch.optim.AdamW(groups, fused=fused)
-    if kind == "sgd":
-        return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
-    if not callable(kind):
-        raise Error(f"optimizer must be 'adam', 'sgd', or a function of groups that makes one; got {kind!r}.")
-    made = kind(groups)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise Error(f"The function given as optimizer must return one of torch's; it returned {type(made).__name__}.")
-    if isinstance(made, torch.optim.LBFGS):
-        raise Error("LBFGS evaluates the loss several times a step, which fit does not: take another optimizer.")
-    if {id(p) for group in made.param_groups for p in group["params"]} != given:
-        raise Error("The optimizer must hold the parameters of the groups that it was given, and no others.")
-    usual = inspect.signature(type(made)).parameters.get("lr")
-    own = made.defaults.get("lr")
-    if usual is not None and own not in (usual.default, lr) and all(group["lr"] != own for group in made.param_groups):
-        raise Error(f"The groups have their rates, so that the optimizer's own is not used: give fit lr={own}.")
-    return made
-
-
-def _rates(
-    posterior: Posterior, optimizer: torch.optim.Optimizer, rates: tuple[schedules.Schedule, schedules.Schedule]
-) -> list[tuple[float, schedules.Schedule]]:
-    """The rate of each group of the optimiser and its schedule; the posterior's own has another under SGD."""
-    own = {id(p) for p in posterior.variational()}
-    found = []
-    for group in optimizer.param_groups:
-        is_own = {id(p) in own for p in group["params"]}
-        if len(is_own) > 1:
-            raise Error("The optimizer must keep the posterior's parameters in a group of their own, as it got them.")
-        factor = posterior.rate if isinstance(optimizer, torch.optim.SGD) and True in is_own else 1.0
-        found.append((factor * float(group["lr"]), rates[True in is_own]))
-    return found
-
-
-def _described(optimizer: torch.optim.Optimizer) -> str:
-    """What a checkpoint remembers of an optimiser of the user's own."""
-    plain = {k: v for k, v in sorted(optimizer.defaults.items()) if v and isinstance(v, (bool, int, float, str, tuple))}
-    return f"{type(optimizer).__qualname__}({', '.join(f'{name}={value!r}' for name, value in plain.items())})"
 
 
 def reseed(seed: int, device: torch.device) -> None:

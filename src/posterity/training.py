@@ -19,12 +19,13 @@ from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.loading import Batches, _as_batch, numpy_seed
+from posterity.objective import arrange
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.preparing import prepared_data
 from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
 from posterity.rows import hang_together
-from posterity.running import LOOK_EVERY, Run, Settings, arrange, generators
+from posterity.running import LOOK_EVERY, Run, Settings, generators
 from posterity.storage import storable
 
 #: Answers whose mean or deviation is larger are worth a word.
