@@ -146,6 +146,21 @@ def test_held_out_rows_count_by_their_weights():
         fit(make(), validation=DataLoader(TensorDataset(x, y, torch.zeros(40)), 8), epochs=1)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (torch.zeros(6, 4), torch.zeros(6, dtype=torch.long)),  # another number of features
+        (torch.zeros(6, 5), torch.full((6,), 7)),  # a class that the network does not have
+    ],
+)
+def test_a_mistake_in_held_out_data_comes_out_before_the_first_step(wrong):
+    posterior = make()
+    start = posterior.means.clone()
+    with pytest.raises(posterity.Error):
+        fit(posterior, validation=wrong)
+    assert torch.equal(posterior.means, start)
+
+
 def test_what_has_no_gradients_around_it_trains_and_one_callback_is_enough():
     x, y = data()
     seen = []

@@ -192,6 +192,8 @@ def fit(
             history, best = run.restore(found)
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(generators(where))
+        if run.processes.count == 1 and (first := _first_rows(validation)) is not None:
+            run.validate(first)  # a mistake in them comes out now, not after an epoch
         bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, run.count))
         stop = stack.enter_context(Stop(checkpoint))
 
@@ -302,6 +304,12 @@ def _look(likelihood: Likelihood, data: Any) -> None:
             "PosteriorRegressor do it by themselves.)",
             stacklevel=3,
         )
+
+
+def _first_rows(data: Any) -> Any:
+    """Two rows of data in memory and their answers; of other data none, for they may be slow to begin."""
+    memory = None if data is None else Batches(data, 1).memory
+    return None if memory is None else tuple(inputs.between(part, 0, 2) for part in memory[:2])
 
 
 def _seed(seed: int | None) -> int:
