@@ -32,7 +32,7 @@ def mixture(p: GaussianPrediction) -> torch.distributions.Distribution:
 
 def test_answers_of_a_transposed_shape_are_refused():
     prediction = gaussian(outputs=2)
-    with pytest.raises(posterity.Error, match=r"y has shape \(2, 8\)"):
+    with pytest.raises(posterity.Error, match=r"of shape \(2, 8\)"):
         prediction.log_prob(torch.zeros(2, B))
 
 

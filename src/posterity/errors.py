@@ -16,13 +16,18 @@ class Error(ValueError):
     """
 
 
+#: Packages that are not in the extra `all`.
+EXTRAS = {"export": ("onnx", "onnxruntime", "onnxscript"), "huggingface": ("transformers",)}
+
+
 def require(module: str) -> ModuleType:
     """Import an optional dependency, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        extra = next((name for name, packages in EXTRAS.items() if package in packages), "all")
         raise Error(
             f"This needs the package {package!r}, which is not installed: "
-            "run  pip install 'posterity[all]'  and try again."
+            f"run  pip install 'posterity[{extra}]'  and try again."
         ) from error

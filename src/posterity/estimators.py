@@ -1,8 +1,9 @@
 """scikit-learn estimators for tables: any method by its name, with the preprocessing inside.
 
-Networks, training and preprocessing are those of `posterity compare`, but that some rows are held out to find the best
-epoch. What was learned of the columns travels with the posterior: `posterity.save(model.posterior_, "model/")` keeps
-both, and `posterity predict` reads them.
+Networks, training and preprocessing are those of `posterity compare`: some rows are held out to find the best epoch.
+What was learned of the columns travels with the posterior: `posterity.save(model.posterior_, "model/")` keeps both, and
+`posterity predict` reads them. With several targets it does not: `model.preprocessing_.inputs(X)` is what the network
+takes then, and its answers are standardised.
 """
 
 import contextlib
@@ -111,7 +112,7 @@ class _Estimator(BaseEstimator):
             self.history_ = fit(posterior, data, likelihood, seed=self.seed_, **self._settings())
         # In double precision what is said of a row does not depend, by rounding, on the rows beside it.
         self.posterior_ = posterior.double()
-        self.posterior_.preprocessing = self.preprocessing_ if answers.ndim == 1 else None
+        self.posterior_.preprocessing = self.preprocessing_ if answers.size == len(answers) else None
         return self
 
     def predict_posterior(self, X: Any, samples: int | None = None) -> Any:
@@ -338,7 +339,8 @@ class PosteriorRegressor(RegressorMixin, _Estimator):
             raise Error("y, or a column of it, is the same in all rows: there is nothing to learn.")
         self._mean, self._std = torch.as_tensor(y.mean(0)), torch.as_tensor(y.std(0))
         targets = ((torch.as_tensor(y) - self._mean) / self._std).float().reshape(len(y), -1)
-        known = {"target_mean": float(self._mean), "target_std": float(self._std)} if y.ndim == 1 else {}
+        one = self._mean.numel() == 1
+        known = {"target_mean": float(self._mean), "target_std": float(self._std)} if one else {}
         outputs, likelihood = targets.shape[1], self._own(Gaussian)
         if likelihood is None:
             noise: Any = torch.ones(outputs) if outputs > 1 else 1.0

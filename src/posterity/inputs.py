@@ -6,7 +6,7 @@ through as it is.
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -213,6 +213,23 @@ def _array(x: list[Any]) -> np.ndarray:
         return np.asarray(x)
     except ValueError as error:
         raise Error("Lists of numbers must be of the same length, row by row.") from error
+
+
+def alike(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes are the same but for axes of length 1."""
+    return [n for n in one if n != 1] == [n for n in other if n != 1]
+
+
+def shaped(y: Tensor, shape: Sequence[int]) -> Tensor:
+    """Answers in the shape of what is predicted: `[batch]` and `[batch, 1]` are one, other shapes are a mistake.
+
+    Without this `[batch, 1]` against `[batch]` is `[batch, batch]` in silence, and a reshape scrambles moved axes.
+    """
+    if not alike(y.shape, shape):
+        raise Error(
+            f"Targets of shape {tuple(y.shape)} do not fit a prediction of shape {tuple(shape)}: they must be the same."
+        )
+    return y.reshape(tuple(shape))
 
 
 def numbers(value: Any, **options: Any) -> Tensor:

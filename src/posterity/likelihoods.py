@@ -82,7 +82,7 @@ class Categorical(Likelihood):
 
     def labels(self, y: Tensor) -> Tensor:
         """The label that each output of a datum is compared with, `[batch, ...]`; `ignore` where there is none."""
-        return y
+        return y if y.is_floating_point() else y.long()  # a byte cannot be −100: 156 would be
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""

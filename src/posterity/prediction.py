@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
@@ -141,7 +142,7 @@ class CategoricalPrediction(Prediction):
 
     def labels(self, y: Tensor) -> Tensor:
         """The label that the probabilities at each position are compared with; `ignore` where there is none."""
-        return y
+        return Categorical(ignore=self.ignore).labels(y)
 
     def with_probs(self, log_probs: Tensor, aleatoric: Tensor) -> "CategoricalPrediction":
         """The same with other probabilities and another aleatoric uncertainty."""
@@ -278,10 +279,7 @@ class GaussianPrediction(Prediction):
         return scaled
 
     def _like_mean(self, y: Tensor) -> Tensor:
-        shape = self.means.shape[1:]
-        if [n for n in y.shape if n != 1] != [n for n in shape if n != 1]:
-            raise Error(f"y has shape {tuple(y.shape)}, the prediction {tuple(shape)}: they must be the same.")
-        return y.reshape(shape).to(self.means)
+        return inputs.shaped(y, self.means.shape[1:]).to(self.means)
 
     def mixed(self, other: "GaussianPrediction", share: float) -> "GaussianPrediction":
         """With a prediction of the same rows from other draws, all of which weigh the same."""

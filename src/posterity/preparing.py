@@ -18,7 +18,7 @@ def is_raw(posterior: Posterior, data: Any) -> bool:
     """
     if isinstance(data, (str, os.PathLike)):
         return True
-    frame = hasattr(data, "columns") and hasattr(data, "iloc")  # pandas need not be there
+    frame = hasattr(data, "columns") and hasattr(data, "to_numpy")  # of pandas, of polars, or of another
     rows = isinstance(data, np.ndarray) or (isinstance(data, list) and not inputs.tensors(data))
     return posterior.preprocessing is not None and (frame or rows)
 

@@ -49,6 +49,7 @@ class Tokens(Categorical):
 
     def labels(self, y: Tensor) -> Tensor:
         """The label that each token's output is compared with: with `shift` the next one's, and none for the last."""
+        y = super().labels(y)
         return F.pad(y[:, 1:].long(), (0, 1), value=self.ignore) if self.shift and y.dim() == 2 else y
 
     def config(self) -> dict[str, Any]:

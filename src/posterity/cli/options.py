@@ -89,8 +89,8 @@ HoldOut = Annotated[
     bool,
     typer.Option(
         "--hold-out/--no-hold-out",
-        help="Hold a tenth of the training rows out and keep the epoch that predicts them best; or train on all of "
-        "them, to the end.",
+        help="Hold a tenth of the training rows out (of fewer than 500, 50 or a fifth) and keep the epoch that "
+        "predicts them best; or train on all of them, to the end.",
     ),
 ]
 VaryingNoise = Annotated[

@@ -111,7 +111,7 @@ class TablePreprocessing(Preprocessing):
     def inputs(self, raw: Any) -> Tensor:
         """Turn a table into float32 [n, features of the network].
 
-        ``raw`` is a pandas data frame, a mapping of names to columns or a list of rows that map names to values, which
+        ``raw`` is a data frame, a mapping of names to columns or a list of rows that map names to values, which
         may hold further columns, or an array [n, features] with all columns of the training file but the target, in
         its order.
         """
@@ -119,6 +119,8 @@ class TablePreprocessing(Preprocessing):
             from posterity.datasets.readers import from_frame
 
             raw = from_frame(raw)
+        elif hasattr(raw, "columns") and hasattr(raw, "to_numpy"):
+            raw = {str(name): np.asarray(raw[name]) for name in raw.columns}
         if isinstance(raw, list) and raw and all(isinstance(row, Mapping) for row in raw):
             names = dict.fromkeys(name for row in raw for name in row)
             raw = {name: np.array([row.get(name) for row in raw], dtype=object) for name in names}

@@ -153,6 +153,9 @@ def _constant(likelihood: Likelihood, found: Tensor, y: Tensor) -> float:
     if isinstance(likelihood, Categorical):
         seen, classes = likelihood.labels(y), likelihood.by_class(found)
         shares = F.one_hot(seen[seen != likelihood.ignore].long(), classes.shape[2]).double().mean(0)
+        if likelihood.weight is not None:  # a class counts by its weight
+            shares = shares * likelihood.weight.to(shares)
+            shares = shares / shares.sum().clamp(min=1e-12)
         constant = shares.clamp(min=1e-12).log().view(-1, *[1] * (found.dim() - 3)).expand(1, *classes.shape[1:])
         return -float(Categorical.log_prob(likelihood, constant, seen).mean())
     if isinstance(likelihood, Bernoulli):

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posterity import inputs
 from posterity.diagnostics.arrays import as_array
 from posterity.errors import Error
-from posterity.likelihoods import Bernoulli, Categorical
+from posterity.likelihoods import Bernoulli, Categorical, Gaussian
 from posterity.outputs import outputs
 from posterity.posterior import Posterior, randn
 from posterity.predicting import predict
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction, Prediction
-from posterity.preparing import prepared
+from posterity.preparing import is_raw, prepared
 from posterity.state import home
 
 Statistic = Callable[[Tensor], Any]
@@ -119,6 +120,8 @@ def maker(
         if x is None:
             raise Error("A posterior is checked on the inputs of y: give x.")
         likelihood, rows = source.likelihood, prepared(source, x)
+        if is_raw(source, x) and not isinstance(y, Tensor) and not isinstance(likelihood, Gaussian):
+            y = source.preprocessing.targets(y)  # names of classes; numbers are predicted in their own units
         if isinstance(likelihood, Categorical):
             found = outputs(source.draw(source.draws, generator), rows)
             return Classes(likelihood.by_class(found).softmax(2), likelihood.labels(_labels(y)), likelihood.ignore)
@@ -140,7 +143,7 @@ def _labels(y: Any) -> Tensor:
 
 def _fitting(y: Tensor, shape: torch.Size) -> Tensor:
     """y, if it has one answer for each that is predicted."""
-    if y.dim() < 1 or not y.numel() or len(y) != shape[0] or y.numel() != shape.numel():
+    if y.dim() < 1 or not y.numel() or len(y) != shape[0] or not inputs.alike(y.shape, shape):
         raise Error(f"y of shape {tuple(y.shape)} does not fit predictions of shape {tuple(shape)}.")
     return y
 

@@ -1,5 +1,6 @@
 """Posterior predictive checks: do data that the model makes look like the data that were observed?"""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from posterity.prediction import Prediction
 #: Statistics that a text or a figure shows, the worst first.
 SHOWN = 12
 #: Replicated data sets, at least and at most, where their number is not given.
-FEWEST, MOST = 1000, 5000
+FEWEST, MOST = 1000, 20_000
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,22 @@ class PredictiveCheck:
         return [self.names[k] for k in order if float(two_sided[k]) * len(self.names) < self.level]
 
     def _two_sided(self) -> Tensor:
-        p = self.p_values
-        return 2 * torch.minimum(p, 1 - p)
+        """`[K]`: at most t in no more than t of all repetitions, since the observed data set counts as one more."""
+        sides = [(side.sum(0) + 1) for side in (self.replicated >= self.observed, self.replicated <= self.observed)]
+        return (2 * torch.minimum(*sides).double() / (len(self.replicated) + 1)).clamp(max=1.0)
+
+    @property
+    def _fewest(self) -> int:
+        """Replicated data sets with which a statistic can be called strange at all."""
+        return math.floor(2 * len(self.names) / self.level)
 
     def __str__(self) -> str:
         strange = self.strange
+        if len(self.replicated) < self._fewest:
+            return (
+                f"Nothing can be said of {len(self.names)} statistics at a level of {self.level:g} from "
+                f"{len(self.replicated)} replicated data sets: give replicates={self._fewest}."
+            )
         if not strange:
             return f"No fault found: the model reproduces {', '.join(self.names[:SHOWN])} of the data."
         lines = [f"The model does not reproduce {len(strange)} of {len(self.names)} statistics of the data:"]
@@ -106,7 +118,7 @@ def predictive_check(
         statistics: by name, each a function of a data set `[batch, ...]` that returns a number. By default, for real
             numbers: mean, std, min and max, and of the residuals from the predicted mean the std and the correlation of
             each with the next row's; for classes: the share of each.
-        replicates: R; by default 2 K / level, so that the level can be met, between 1,000 and 5,000.
+        replicates: R; by default 2 K / level, so that the level can be met, between 1,000 and 20,000.
         level: how often a true model may be called wrong, at most.
         generator: of the functions and of y_rep.
     """
@@ -115,7 +127,7 @@ def predictive_check(
     chosen = makes.defaults() if statistics is None else dict(statistics)
     if not chosen:
         raise Error("There is no statistic to compare.")
-    n = min(MOST, max(FEWEST, round(2 * len(chosen) / level)))
+    n = min(MOST, max(FEWEST, math.ceil(2 * len(chosen) / level)))
     n = n if replicates is None else count(replicates, "replicates")
     replicated = [_values(chosen, makes.replicate(i, generator)) for i in range(n)]
     return PredictiveCheck(list(chosen), _values(chosen, makes.y), torch.stack(replicated), level)

@@ -49,7 +49,7 @@ def rate_bound(k: int, n: int, confidence: float = 0.95) -> float:
         raise Error(f"A confidence lies between 0 and 1; got {confidence}.")
     if k == n:
         return 1.0
-    low, high = k / n, 1.0
+    low, high = 0.0, 1.0
     while high - low > 1e-12:
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_cdf(k, n, middle) > 1 - confidence else (low, middle)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.evaluation.selection import shared_within_ties
 
@@ -87,7 +88,7 @@ def classwise_ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
         y: [batch, ...], class indices
         bins: of equal width
     """
-    _check(probs, y, bins)
+    y = _checked(probs, y, bins)
     classes = probs.shape[1]
     probs, y = probs.movedim(1, -1).reshape(-1, classes), y.flatten()
     # A row has fewer than `bins` probabilities above 1/bins: only these are sorted, the rest is in the lowest bin.
@@ -103,19 +104,21 @@ def classwise_ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
 
 def _confidence(probs: Tensor, y: Tensor, bins: int) -> tuple[Tensor, Tensor]:
     """The likeliest class's probability, and 1 where it is the true one; [positions] each, float64."""
-    _check(probs, y, bins)
+    y = _checked(probs, y, bins)
     confidence, predicted = probs.max(dim=1)
     return confidence.flatten().double(), (predicted == y).flatten().double()
 
 
-def _check(probs: Tensor, y: Tensor, bins: int) -> None:
+def _checked(probs: Tensor, y: Tensor, bins: int) -> Tensor:
+    """Class indices in the shape that the probabilities have without the axis of classes."""
     if bins < 1:
         raise Error(f"Calibration needs at least one bin; got {bins}.")
-    if probs.dim() < 2 or probs.shape[:1] + probs.shape[2:] != y.shape:
+    if probs.dim() < 2 or not inputs.alike(probs.shape[:1] + probs.shape[2:], y.shape):
         raise Error(
             f"Probabilities of shape {tuple(probs.shape)} do not fit classes of shape {tuple(y.shape)}: "
             "[batch, classes, ...] and [batch, ...] are needed."
         )
+    return y.reshape(probs.shape[:1] + probs.shape[2:]).long()
 
 
 def _bin(confidence: Tensor, bins: int) -> Tensor:

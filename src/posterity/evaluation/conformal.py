@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.evaluation.positions import is_regression, labels, targets
 from posterity.state import home
@@ -119,9 +120,7 @@ def conformal_sets(
         raise Error(f"The score of prediction sets is one of {', '.join(SETS)}; got {score!r}.")
     y = labels(prediction, targets(prediction, y))
     probs = _probabilities(prediction)
-    y = y.reshape(probs.shape[:1] + probs.shape[2:]) if y.numel() * probs.shape[1] == probs.numel() else y
-    if probs.shape[:1] + probs.shape[2:] != y.shape:
-        raise Error(f"Classes of shape {tuple(y.shape)} do not fit a prediction of shape {tuple(probs.shape)}.")
+    y = inputs.shaped(y, probs.shape[:1] + probs.shape[2:])
     seen = y != getattr(prediction, "ignore", -100)
     classes = torch.where(seen, y, 0).long()
     if bool(((classes < 0) | (classes >= probs.shape[1])).any()):

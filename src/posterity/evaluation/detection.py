@@ -161,7 +161,8 @@ def entropy_cdf(prediction: Any, points: Tensor) -> Tensor:
         prediction: of C classes, or of yes and no
         points: [points], each between 0 and 1
     """
-    ordered = (prediction.total.double().flatten() / math.log(class_count(prediction))).sort().values
+    shares = prediction.total.double().flatten() / math.log(class_count(prediction))
+    ordered = shares.clamp(max=1.0).sort().values  # which rounding may pass
     return torch.searchsorted(ordered, points.to(ordered), right=True).double() / len(ordered)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
+from posterity.evaluation.positions import targets
 
 LEVELS = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
 """Where coverage is looked at, unless said otherwise."""
@@ -34,7 +35,7 @@ def interval_coverage(prediction: Any, y: Tensor, levels: Tensor) -> Tensor:
         y: [batch, outputs]
         levels: [levels], each between 0 and 1
     """
-    centrality = (2 * prediction.cdf(y).double() - 1).abs()
+    centrality = (2 * prediction.cdf(targets(prediction, y)).double() - 1).abs()
     return _share_up_to(centrality, levels)
 
 
@@ -62,7 +63,7 @@ def quantile_gap(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> float:
         levels: [levels], each between 0 and 1
     """
     levels = checked(levels)
-    return float((_share_up_to(prediction.cdf(y).double(), levels).cpu() - levels).abs().mean())
+    return float((_share_up_to(prediction.cdf(targets(prediction, y)).double(), levels).cpu() - levels).abs().mean())
 
 
 def interval_score(low: Tensor, high: Tensor, y: Tensor, level: float = 0.9) -> Tensor:
@@ -103,7 +104,7 @@ def interval_scores(prediction: Any, y: Tensor, levels: Tensor = LEVELS) -> Inte
         levels: [levels], each between 0 and 1
     """
     levels = checked(levels)
-    y = y.reshape(prediction.mean.shape)
+    y = targets(prediction, y)
     rows = []
     for level in levels.tolist():
         low, high = prediction.interval(level)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.prediction import PARTS
 
@@ -51,13 +52,13 @@ def is_regression(prediction: Any) -> bool:
 
 def class_count(prediction: Any) -> int:
     """How many classes a prediction is of; two for yes and no."""
-    return int(prediction.probs.shape[1]) if prediction.probs.dim() == prediction.aleatoric.dim() + 1 else 2
+    return int(prediction.probs.shape[1]) if _has_class_axis(prediction) else 2
 
 
 def confidence_of(prediction: Any) -> Tensor:
     """The probability of the likeliest class, [batch, ...], float64."""
     probs: Tensor = prediction.probs
-    if probs.dim() == prediction.aleatoric.dim() + 1:
+    if _has_class_axis(prediction):
         return probs.amax(dim=1).double()
     return torch.maximum(probs, 1 - probs).double()
 
@@ -69,22 +70,20 @@ def class_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor]:
     Where targets carry the label of what is not observed, what is observed is returned, as
     [positions, classes] and [positions].
     """
-    probs, y = prediction.probs, labels(prediction, y)
-    if not _has_class_axis(probs, y):
-        probs = _reshape(probs, _whole(y))
+    probs, y = prediction.probs, _labels(prediction, y)
+    if not _has_class_axis(prediction):
         probs = torch.stack([1 - probs, probs], dim=1)
-    return _seen(prediction, probs, y.long())
+    return _seen(prediction, probs, y)
 
 
 def class_log_probabilities(prediction: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probabilities [positions, classes], class indices [positions] and each position's datum [positions]."""
-    y = labels(prediction, y)
-    if _has_class_axis(prediction.probs, y):
+    y = _labels(prediction, y)
+    if _has_class_axis(prediction):
         log_probs = prediction.log_probs
     else:
-        logits = _reshape(prediction.logits, _whole(y))
-        log_probs = F.logsigmoid(torch.stack([-logits, logits], dim=1))
-    log_probs, classes = _seen(prediction, log_probs, y.long())
+        log_probs = F.logsigmoid(torch.stack([-prediction.logits, prediction.logits], dim=1))
+    log_probs, classes = _seen(prediction, log_probs, y)
     return *_flat(log_probs, classes), _datum(y)[_mask(prediction, y)]
 
 
@@ -99,11 +98,11 @@ def observed(prediction: Any, y: Tensor) -> Observed:
     if is_regression(prediction):
         raise Error("This needs a prediction of classes; the one given is of real numbers.")
     probs, classes = _flat(*class_probabilities(prediction, y))
-    y = labels(prediction, y)
+    y = _labels(prediction, y)
     seen = _mask(prediction, y)
     if not len(classes):
         raise Error("There is nothing to score: every target carries the label of what is not observed.")
-    total, aleatoric, epistemic = (_reshape(getattr(prediction, part), y)[seen].double() for part in PARTS)
+    total, aleatoric, epistemic = (getattr(prediction, part)[seen].double() for part in PARTS)
     return Observed(probs, classes, _datum(y)[seen], total, aleatoric, epistemic)
 
 
@@ -118,8 +117,12 @@ def labels(prediction: Any, y: Tensor) -> Tensor:
 
 
 def targets(prediction: Any, y: Any) -> Tensor:
-    """The true answers as a tensor with as many rows as the prediction, on the device of the prediction."""
-    y = y if isinstance(y, Tensor) else torch.as_tensor(np.asarray(y))
+    """The true answers as a tensor on the device of the prediction, numbers in the shape of their means."""
+    y = y if isinstance(y, Tensor) else np.asarray(y)
+    if isinstance(y, np.ndarray):
+        if y.dtype.kind not in "fiub":
+            raise Error("Targets are numbers; names of classes become such by posterior.preprocessing.targets(y).")
+        y = torch.as_tensor(y)
     y = y.to(prediction.aleatoric.device)
     if y.is_floating_point() and bool(y.isnan().any()):
         raise Error(f"{int(y.isnan().sum())} of the targets are not numbers (NaN): leave those rows out.")
@@ -127,7 +130,10 @@ def targets(prediction: Any, y: Any) -> Tensor:
         raise Error(f"There are {len(prediction)} predictions but {len(y)} targets.")
     if not len(y):
         raise Error("There is nothing to score: the data are empty.")
-    return y.reshape(prediction.mean.shape) if is_regression(prediction) and _fits(prediction.mean, y) else y
+    if is_regression(prediction):
+        return inputs.shaped(y, prediction.mean.shape)
+    y = y if y.is_floating_point() else y.long()
+    return y.reshape(prediction.aleatoric.shape) if inputs.alike(y.shape, prediction.aleatoric.shape) else y
 
 
 def uncertainty(prediction: Any, part: str) -> Tensor:
@@ -147,25 +153,18 @@ def per_datum(values: Tensor) -> Tensor:
     return values.double().reshape(len(values), -1).mean(dim=1)
 
 
-def _has_class_axis(probs: Tensor, y: Tensor) -> bool:
-    return probs.dim() == y.dim() + 1 and probs.shape[1] > 1
+def _has_class_axis(prediction: Any) -> bool:
+    """Whether it is of several classes, and not of yes and no."""
+    return bool(prediction.probs.dim() == prediction.aleatoric.dim() + 1)
 
 
-def _fits(values: Tensor, y: Tensor) -> bool:
-    if values.numel() != y.numel():
-        raise Error(f"Targets of shape {tuple(y.shape)} do not fit a prediction of shape {tuple(values.shape)}.")
-    return True
-
-
-def _whole(y: Tensor) -> Tensor:
-    """y, if it holds yes and no alone."""
+def _labels(prediction: Any, y: Tensor) -> Tensor:
+    """Class indices in the shape of the uncertainties."""
+    y = inputs.shaped(labels(prediction, y), prediction.aleatoric.shape)
     if y.is_floating_point() and bool((y != y.round()).any()):
-        raise Error("Scores of yes and no need targets of 0 and 1; these hold fractions: round them.")
-    return y
-
-
-def _reshape(values: Tensor, y: Tensor) -> Tensor:
-    return values.reshape(y.shape) if _fits(values, y) else values
+        whole = "classes need class indices" if _has_class_axis(prediction) else "yes and no need targets of 0 and 1"
+        raise Error(f"Scores of {whole}; these hold fractions: round them.")
+    return y.long()
 
 
 def _mask(prediction: Any, y: Tensor) -> Tensor:

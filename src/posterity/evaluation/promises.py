@@ -8,7 +8,14 @@ from torch import Tensor
 from posterity.errors import Error
 from posterity.evaluation.abstention import control_risk
 from posterity.evaluation.conformal import conformal_intervals, conformal_sets
-from posterity.evaluation.positions import is_regression
+from posterity.evaluation.positions import (
+    NOT_OBSERVED,
+    class_probabilities,
+    is_regression,
+    labels,
+    observed,
+    targets,
+)
 
 RISKS = (0.01, 0.05, 0.1)
 SETS, INTERVALS = 0.95, 0.9
@@ -29,15 +36,15 @@ def promises(prediction: Any, y: Tensor, seed: int = 0) -> dict[str, Any]:
         y: their true answers
         seed: of the halves
     """
-    y = y.cpu()
+    y, regression = targets(prediction, y).cpu(), is_regression(prediction)
+    if not regression:
+        class_probabilities(prediction, y)  # a mistake in the labels is no lack of data
     if y.numel() != len(y) or prediction.aleatoric.numel() != len(y):
         return {}
-    regression = is_regression(prediction)
     if not regression:
-        if not hasattr(prediction, "log_probs"):
-            return {}
-        seen = torch.nonzero(y.reshape(-1) != prediction.ignore)[:, 0]
-        prediction, y = prediction[seen], y.reshape(-1)[seen]
+        y = labels(prediction, y).reshape(-1).long()
+        seen = torch.nonzero(y != getattr(prediction, "ignore", NOT_OBSERVED))[:, 0]
+        prediction, y = prediction[seen], y[seen]
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     half, rest = order[: len(y) // 2], order[len(y) // 2 :]
     try:
@@ -69,6 +76,6 @@ def _abstention(prediction: Any, y: Tensor, half: Tensor, rest: Tensor, risk: fl
         kept = control_risk(prediction[half], y[half], risk).accept(prediction[rest])
     except Error:  # too few data to promise that much
         return {"risk": risk, "kept": 0.0, "wrong": None}
-    wrong = (prediction[rest].probs.argmax(1) != y[rest])[kept]
+    wrong = observed(prediction[rest], y[rest]).wrong[kept.flatten()]
     share = float(kept.double().mean())
     return {"risk": risk, "kept": share, "wrong": float(wrong.double().mean()) if share else None}

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posterity import inputs
 from posterity.evaluation.calibration import ece
 from posterity.evaluation.positions import NOT_OBSERVED, class_probabilities, is_regression, labels, targets
 
@@ -20,7 +21,7 @@ def error(probs: Tensor, y: Tensor) -> float:
         probs: [batch, classes, ...]
         y: [batch, ...], class indices
     """
-    return float((probs.argmax(dim=1) != y).double().mean())
+    return float((probs.argmax(dim=1) != _classes(probs, y)).double().mean())
 
 
 def brier(probs: Tensor, y: Tensor) -> float:
@@ -47,8 +48,13 @@ def squared_distances(probs: Tensor, y: Tensor) -> Tensor:
         y: [batch, ...], class indices
     """
     probs = probs.double()
-    of_truth = probs.gather(1, y.unsqueeze(1)).squeeze(1)
+    of_truth = probs.gather(1, _classes(probs, y).unsqueeze(1)).squeeze(1)
     return probs.square().sum(dim=1) - 2 * of_truth + 1
+
+
+def _classes(probs: Tensor, y: Tensor) -> Tensor:
+    """Class indices as they meet probabilities [batch, classes, ...]."""
+    return inputs.shaped(y, probs.shape[:1] + probs.shape[2:]).long()
 
 
 def entropy(probs: Tensor) -> Tensor:
@@ -67,7 +73,7 @@ def rmse(mean: Tensor, y: Tensor) -> float:
         mean: [batch, outputs]
         y: [batch, outputs]
     """
-    return float((mean.double() - y.double()).square().mean().sqrt())
+    return float((mean.double() - inputs.shaped(y, mean.shape).double()).square().mean().sqrt())
 
 
 def coverage(low: Tensor, high: Tensor, y: Tensor) -> float:
@@ -85,7 +91,8 @@ def coverage(low: Tensor, high: Tensor, y: Tensor) -> float:
         >>> coverage(low, high, torch.tensor([[0.0], [0.5], [1.0], [1.5]]))
         0.75
     """
-    return float(((y >= low) & (y <= high)).double().mean())
+    y = inputs.shaped(y, low.shape)
+    return float(((y >= low) & (y <= inputs.shaped(high, low.shape))).double().mean())
 
 
 def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
@@ -106,7 +113,7 @@ def crps(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
         >>> round(float(crps(means, variances, torch.zeros(1, 1))), 4)  # (√2 − 1) / √π
         0.2337
     """
-    means, variances, y = means.double(), variances.double(), y.double()
+    means, variances, y = means.double(), variances.double(), inputs.shaped(y, means.shape[1:]).double()
     draws = len(means)
     one, other = torch.triu_indices(draws, draws, 1, device=means.device)  # each pair once
     rows = max(1, CRPS_CHUNK // max(1, len(one) * math.prod(y.shape[1:])))
@@ -192,8 +199,9 @@ def surprises(prediction: Any, y: Tensor) -> Tensor:
         prediction: what `posterity.predict` returns
         y: [batch, ...]; data none of whose positions is observed are left out
     """
+    y = targets(prediction, y)
     values = -prediction.log_prob(y).double()
-    if not y.is_floating_point():
+    if not is_regression(prediction) and not y.is_floating_point():
         seen = labels(prediction, y) != getattr(prediction, "ignore", NOT_OBSERVED)
         values = values[seen.reshape(len(y), -1).any(1)]
     return values
@@ -207,6 +215,6 @@ def marginal_nll(prediction: Any, y: Tensor) -> float:
         y: [batch, outputs]
     """
     means, variances = prediction.means.double(), prediction.variances.double()
-    z = (y.reshape(means.shape[1:]).double() - means).square() / variances
+    z = (targets(prediction, y).double() - means).square() / variances
     terms = -0.5 * (z + variances.log() + math.log(2 * math.pi))
     return math.log(len(means)) - float(terms.logsumexp(dim=0).mean())

@@ -119,7 +119,7 @@ def _numbers_gallery(prediction: Any, shown: dict[str, Tensor]) -> list[dict[str
 
 def _first(columns: dict[str, Tensor], chosen: Tensor) -> dict[str, list[float]]:
     """The first output's values of the chosen data."""
-    return {name: numbers(values[chosen].flatten(1)[:, 0]) for name, values in columns.items()}
+    return {name: numbers(values[chosen].reshape(len(chosen), -1)[:, 0]) for name, values in columns.items()}
 
 
 def _against(inside: Any, outside: Any, outputs: tuple[Tensor, Tensor] | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from posterity import inputs
 from posterity.errors import Error
 from posterity.evaluation.positions import class_probabilities, is_regression, labels
 from posterity.prediction import PARTS, Prediction
@@ -68,12 +69,10 @@ def targets(prediction: Any, y: Any) -> Tensor:
     found = tensor(y)
     if not found.dim() or len(found) != len(prediction):
         raise Error(f"There are {len(prediction)} predictions but targets of shape {tuple(found.shape)}.")
-    shape = prediction.aleatoric.shape
-    if found.numel() != shape.numel():
-        raise Error(f"Targets of shape {tuple(found.shape)} do not fit predictions of shape {tuple(shape)}.")
+    found = inputs.shaped(found, prediction.aleatoric.shape)
     if not is_regression(prediction) and found.is_floating_point() and bool((found != found.round()).any()):
         raise Error("A prediction of classes needs class indices as targets; got fractions.")
-    return found.reshape(shape)
+    return found
 
 
 def classes(prediction: Any, y: Any) -> tuple[Tensor, Tensor, Tensor]:
