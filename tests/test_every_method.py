@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -440,6 +441,23 @@ def test_networks_that_take_and_give_more_than_a_tensor(method):
     assert method(seeded(Pair), output="aux").draw(2)((left, right)).shape == (2, 6, 3)
     with pytest.raises(posterity.Error, match="aux"):
         method(seeded(Pair), output="nothing").draw(2)((left, right))
+
+
+def test_the_first_of_several_named_results_is_taken_with_a_word():
+    class Features(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(2, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            features = self.body(x)
+            return {"features": features, "scores": self.head(features)}
+
+    with pytest.warns(UserWarning, match="'features', the first, is taken"):
+        assert posterity.MAP(Features()).draw(1)(torch.randn(4, 2)).shape == (1, 4, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert posterity.MAP(Features(), output="scores").draw(1)(torch.randn(4, 2)).shape == (1, 4, 3)
 
 
 def test_dense_outputs_give_maps(method):

@@ -7,7 +7,17 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
@@ -216,13 +226,32 @@ def test_the_rows_of_a_loader_are_those_that_it_gives():
         ((x[:20], y[:20]), {"batch_size": 10}),
         (DataLoader(pairs, 10, sampler=SubsetRandomSampler(rows)), {}),
         (DataLoader(pairs, batch_sampler=BatchSampler(SubsetRandomSampler(rows), 10, False)), {}),
+        (DataLoader(pairs, 10, sampler=rows), {}),
+        (DataLoader(pairs, 10, sampler=SequentialSampler(rows)), {}),
+        (DataLoader(pairs, batch_sampler=[rows[:10], rows[10:]]), {}),
         (DataLoader([(x[:10], y[:10]), (x[10:20], y[10:20])], batch_size=None), {"size": 20}),
     ):
         record = fit(posterity.BayesByBackprop(seeded(mlp), seed=0), data=given, epochs=1, beta=1.0, **options)[0]
         weighed.append(record["loss"] - record["nll"])
-    assert weighed == pytest.approx([weighed[0]] * 4, rel=0.01)
+    assert weighed == pytest.approx([weighed[0]] * 7, rel=0.01)
     with pytest.raises(posterity.Error, match="gives whole batches: give size="):
         fit(make(), data=DataLoader([(x, y)], batch_size=None))
+
+
+def test_a_loader_that_draws_its_order_says_so_in_a_prediction():
+    x, y = data(30)
+    posterior, pairs = posterity.MAP(seeded(mlp)), TensorDataset(x, y)
+    posterior.likelihood = posterity.Categorical()
+    for sampler in (SubsetRandomSampler(range(20)), WeightedRandomSampler([1.0] * 30, 30), RandomSampler(pairs)):
+        for loader in (
+            DataLoader(pairs, 10, sampler=sampler),
+            DataLoader(pairs, batch_sampler=BatchSampler(sampler, 10, False)),
+        ):
+            with pytest.warns(UserWarning, match="in its order"):
+                posterity.predict(posterior, loader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterity.predict(posterior, DataLoader(pairs, 10, sampler=[3, 1, 2]))
 
 
 class Times(IterableDataset):

@@ -281,19 +281,24 @@ def test_layers_that_training_skips_at_random_are_found(called):
         torch.testing.assert_close(posterior.eval().draw(2, generator())(x), fresh.draw(2, generator())(x))
 
 
-def test_gradient_checkpointing_is_refused_not_wrong():
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("method", ["ibnn", "dropout", "bbb", "mnf", "bbh", "livi", "ensemble"])
+def test_gradient_checkpointing_is_refused_not_wrong(method, reentrant):
     class Checkpointed(nn.Module):
         def __init__(self):
             super().__init__()
             self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
 
         def forward(self, x):
-            return self.b(torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=True))
+            return self.b(torch.utils.checkpoint.checkpoint(self.a, x, use_reentrant=reentrant))
 
-    posterior = posterity.IBNN(seeded(Checkpointed), 2)
+    options = {"rate": 0.5, "layers": "a"} if method == "dropout" else {}
+    posterior = posterity.methods()[method](seeded(Checkpointed), **options)
     loss = posterior.loss(torch.randn(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.long), size=4)
     with pytest.raises(posterity.Error, match="backward"):
         loss.backward()
+    if method == "ensemble":  # a member by itself has its weights whenever they are needed
+        posterior.member(0)(torch.randn(4, 3, requires_grad=True)).sum().backward()
 
 
 def test_several_threads_get_what_one_gets():

@@ -27,6 +27,27 @@ def change(folder, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+class Squashed(posterity.networks.MLP):
+    def forward(self, x):
+        return super().forward(x.tanh())
+
+
+def test_a_network_that_is_not_what_its_recipe_builds_must_be_given(tmp_path):
+    """A subclass, or one whose parts were replaced, would come back as another function."""
+    changed = posterity.networks.MLP(2, 3, [4])
+    name = next(name for name, module in changed.named_modules() if isinstance(module, nn.ReLU))
+    parent, _, key = name.rpartition(".")
+    setattr(changed.get_submodule(parent), key, nn.Tanh())
+    for place, network in (("subclass", Squashed(2, 3, [4])), ("changed", changed)):
+        posterior = posterity.MAP(network)
+        folder = posterity.save(posterior, tmp_path / place)
+        with pytest.raises(posterity.Error, match="network"):
+            posterity.load(folder)
+        assert type(posterity.load(folder, network).network) is type(network)
+    folder = posterity.save(posterity.MAP(posterity.networks.MLP(2, 3, [4])), tmp_path / "plain")
+    assert isinstance(posterity.load(folder).network, posterity.networks.MLP)
+
+
 def test_everything_comes_back(tmp_path):
     posterior = posterity.IBNN(
         seeded(ConvNet), 5, samples=2, prior_std=0.4, kl="mean_of_kls", gamma=1.5, noise="both", bias_noise=True,

@@ -70,6 +70,17 @@ def test_statistics_of_a_norm_that_is_trained_follow_the_data(trained):
     assert not torch.equal(now["norm.running_mean"], before["norm.running_mean"])
 
 
+@pytest.mark.parametrize("method", ["bbb", "mnf", "bbh", "livi", "ensemble"])
+def test_what_is_frozen_stays_although_layers_match_it(method):
+    network = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
+    network[0].requires_grad_(False)
+    posterior = posterity.methods()[method](network, layers=nn.Linear)
+    assert set(posterior.describe().uncertain) == {"2.weight", "2.bias"}
+    network[2].requires_grad_(False)
+    if method != "ensemble":  # whose members could not differ
+        assert set(posterity.methods()[method](network, layers="2").describe().uncertain) == {"2.weight", "2.bias"}
+
+
 def test_a_norm_without_parameters_is_frozen_with_the_whole_network():
     network = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, affine=False))
     assert train_mode(posterity.IBNN(network, 2)).network[1].training

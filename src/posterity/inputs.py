@@ -6,6 +6,7 @@ through as it is.
 
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -84,9 +85,15 @@ def output(result: Any, name: str | int | None = None) -> Tensor:
         return fields[name]
     if isinstance(fields.get("logits"), Tensor):
         return fields["logits"]
-    for value in fields.values():
-        if isinstance(value, Tensor):
-            return value
+    found = [key for key, value in fields.items() if isinstance(value, Tensor)]
+    if len(found) > 1 and isinstance(found[0], str) and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"The network returns {', '.join(map(str, found))}, none of them called logits: {found[0]!r}, the first, "
+            f"is taken for the answer. Say which one is with output={found[-1]!r}, or another.",
+            stacklevel=2,
+        )
+    if found:
+        return fields[found[0]]
     raise Error(f"The network returned a {type(result).__name__} that holds no tensor: name one with output=.")
 
 

@@ -14,8 +14,10 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
 )
 
 from posterity import inputs, shares
@@ -226,9 +228,18 @@ def _length(dataset: Any) -> int | None:
 
 
 def _size(loader: DataLoader[Any]) -> int | None:
-    """How many rows there are to learn from."""
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    return len(sampler) if isinstance(sampler, SubsetRandomSampler) else _length(loader.dataset)
+    """How many rows there are to learn from: those of a fixed choice, else all of the data set."""
+    batches = loader.batch_sampler
+    if isinstance(batches, (list, tuple)):
+        return len({row for batch in batches for row in batch})
+    sampler = _sampler(loader)
+    fixed = isinstance(sampler, (SubsetRandomSampler, SequentialSampler, list, tuple, range, Tensor, np.ndarray))
+    return len(sampler) if fixed else _length(loader.dataset)
+
+
+def _sampler(loader: DataLoader[Any]) -> Any:
+    """What chooses a loader's rows."""
+    return getattr(loader.batch_sampler, "sampler", loader.sampler)
 
 
 def _in_memory(data: Any, device: torch.device | None) -> Batch:
@@ -280,8 +291,9 @@ def _to_device(batch: Batch, device: torch.device | None) -> Batch:
 
 def rearranges(loader: DataLoader[Any]) -> bool:
     """Whether a loader gives other rows than its data has, or in another order."""
-    rows, size = _length(loader.sampler), loader.batch_size
-    return isinstance(loader.sampler, RandomSampler) or bool(loader.drop_last and rows and size and rows % size)
+    rows, size, sampler = _length(loader.sampler), loader.batch_size, _sampler(loader)
+    random = isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler))
+    return random or bool(loader.drop_last and rows and size and rows % size)
 
 
 def input_batches(

@@ -9,7 +9,7 @@ import copy
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -137,6 +137,27 @@ def duplicate(network: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
             if _has_graph(tensor):
                 memo[id(tensor)] = tensor.data
     return copy.deepcopy(network, memo)
+
+
+def refuse_again(network: nn.Module, names: Iterable[str]) -> None:
+    """Let the modules that hold these parameters, which a call swaps, refuse to run in a backward pass."""
+    for name in dict.fromkeys(name.rpartition(".")[0] for name in names):
+        network.get_submodule(name).register_forward_pre_hook(_refuse)
+
+
+def allow_again(network: nn.Module) -> None:
+    """Take `refuse_again` back, for a copy that has weights of its own."""
+    for module in network.modules():
+        for key in [key for key, hook in module._forward_pre_hooks.items() if hook is _refuse]:
+            del module._forward_pre_hooks[key]
+
+
+def _refuse(module: nn.Module, args: Any) -> None:
+    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+        raise Error(
+            f"A {type(module).__name__} is computed again in the backward pass (gradient checkpointing), when its "
+            "drawn weights are gone: gradients would be wrong. Turn that off, or leave the layer out with layers=."
+        )
 
 
 def _has_graph(tensor: Tensor) -> bool:

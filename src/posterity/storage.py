@@ -56,7 +56,7 @@ def save(posterior: Posterior, folder: str | Path, *, network: bool = True, prep
     preprocessing = posterior.preprocessing if preprocessing is None else preprocessing
     config = {
         **description(posterior),
-        "network": getattr(posterior.network, "recipe", None),
+        "network": networks.recipe_of(posterior.network),
         "preprocessing": None if preprocessing is None else preprocessing.to_dict(),
         "holds_network": network,
     }

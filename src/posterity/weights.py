@@ -13,7 +13,7 @@ from posterity.functions import Functions
 from posterity.layers import Selector, features, select_parameters
 from posterity.posterior import Description, Entry, Posterior, count
 from posterity.rows import encoders
-from posterity.state import clean, duplicate, forget
+from posterity.state import clean, duplicate, forget, refuse_again
 
 #: Weights that a prediction holds at a time, or those of 16 functions where that is more.
 HELD = 1_000_000
@@ -89,8 +89,8 @@ class WeightPosterior(Posterior):
     the rest is here.
 
     The given network is a template: a copy is kept, in which the drawn parameters are frozen and replaced in every
-    call; the others, where `layers` leaves some out, are trained as points. Without `layers`, parameters that require
-    no gradient stay as they are, unless none requires one. Its buffers (batch statistics) are the copy's own.
+    call; the others, where `layers` leaves some out, are trained as points. Parameters that require no gradient stay as
+    they are, unless none that is chosen requires one. Its buffers (batch statistics) are the copy's own.
     """
 
     def __init__(
@@ -99,8 +99,10 @@ class WeightPosterior(Posterior):
         super().__init__(network, samples=samples, output=output)
         self.network = duplicate(network)
         forget(self.network)
-        some = any(p.requires_grad for p in self.network.parameters())
-        self.weights = Weights(self.network, layers, frozen=layers is not None or not some)
+        own = dict(self.network.named_parameters())
+        some = any(own[name].requires_grad for name in select_parameters(self.network, layers))
+        self.weights = Weights(self.network, layers, frozen=not some)
+        refuse_again(self.network, self.weights.names)
         for name, p in self.network.named_parameters():
             p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
         for module in encoders(self.network):

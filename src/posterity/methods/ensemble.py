@@ -28,7 +28,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
-from posterity.state import clean, duplicate, forget, seeded
+from posterity.state import allow_again, clean, duplicate, forget, refuse_again, seeded
 from posterity.weights import Weights
 
 
@@ -92,6 +92,7 @@ class DeepEnsemble(Posterior):
         self.how = {name: how for name, how in fresh[0][1].items() if name in self.weights.shapes}
         self.network = duplicate(network)
         forget(self.network)
+        refuse_again(self.network, self.weights.names)
         for name, p in self.network.named_parameters():
             p.requires_grad_(p.requires_grad and name not in self.weights.shapes)
         self.flat = nn.Parameter(torch.stack([self.weights.join(dict(net.named_parameters())) for net, _ in fresh]))
@@ -135,6 +136,7 @@ class DeepEnsemble(Posterior):
     def member(self, index: int) -> nn.Module:
         """A network of its own with the weights and buffers of one member."""
         network = duplicate(self.network)
+        allow_again(network)
         own = dict(network.named_parameters()) | dict(network.named_buffers())
         with torch.no_grad():
             for name, value in self._states(slice(index, index + 1)).items():

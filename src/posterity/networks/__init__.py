@@ -35,6 +35,7 @@ __all__ = [
     "create",
     "names",
     "rebuild",
+    "recipe_of",
 ]
 
 _TABLE: dict[str, type[nn.Module]] = {
@@ -96,6 +97,17 @@ def create(name: str, /, **arguments: Any) -> nn.Module:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise Error(f"The network {name!r} cannot be built with {arguments!r}: {error}.") from error
+
+
+def recipe_of(network: nn.Module) -> dict[str, Any] | None:
+    """The recipe of a network, if it builds this one: not where a subclass, or who has it, made another of it."""
+    known: Any = getattr(network, "recipe", None)
+    name = known.get("name") if isinstance(known, Mapping) else None
+    if type(network) is not _TABLE.get(name, type(None)):
+        return None
+    with torch.device("meta"):
+        outline = create(known["name"], **known["arguments"])
+    return dict(known) if repr(outline) == repr(network) else None
 
 
 def rebuild(recipe: Mapping[str, Any]) -> nn.Module:
