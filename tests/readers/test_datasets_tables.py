@@ -226,6 +226,13 @@ def test_an_unnamed_row_number_is_not_an_input(tmp_path):
     assert names_of(datasets.load(tmp_path / "t.csv", target="y")) == ["a", "b"]
 
 
+def test_an_unnamed_number_of_some_rows_is_left_out_with_a_word(tmp_path):
+    """As after a split of a frame, whose order may follow the target."""
+    frame(y=np.arange(N) / 7).sample(frac=1.0, random_state=0).to_csv(tmp_path / "t.csv")
+    with pytest.warns(UserWarning, match="has no name and numbers the rows"):
+        assert names_of(datasets.load(tmp_path / "t.csv", target="y")) == ["a", "b"]
+
+
 def test_unnamed_and_repeated_columns_get_names(tmp_path):
     rows = "\n".join(f"{i % 7},{i % 5},{i % 3},{i / 3}" for i in range(N))
     (tmp_path / "t.csv").write_text(f"a,,a,y\n{rows}\n")
@@ -592,6 +599,37 @@ def test_decimal_commas_are_numbers(tmp_path, separator):
 def test_only_decimal_commas_become_points(tmp_path, name, content, read):
     (tmp_path / name).write_text(content)
     assert readers.read_table(tmp_path / name)["a"].tolist() == read
+
+
+def test_points_are_marks_of_thousands_beside_decimal_commas(tmp_path):
+    (tmp_path / "a.csv").write_text("preis;menge\n850;1,5\n1.200;2,5\n12.500;3\n")
+    with pytest.warns(UserWarning, match="1.200 as 1200"):
+        table = readers.read_table(tmp_path / "a.csv")
+    assert table["preis"].tolist() == ["850", "1200", "12500"]
+    for content in ("preis;menge\n850;1\n1.200;2\n", "preis;menge\n8.5;1,5\n1.200;2,5\n"):  # they may be decimals
+        (tmp_path / "a.csv").write_text(content)
+        assert readers.read_table(tmp_path / "a.csv")["preis"].tolist()[1] == "1.200"
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ('"Area, m2";"Price, CHF"\n12;100\n13;110\n', ["Area, m2", "Price, CHF"]),
+        ('"Area, m2";"Price, CHF"\n12,5;100\n13,5;110\n', ["Area, m2", "Price, CHF"]),
+        ("Temp (°C, mean);Price\n12,5;100\n13,5;110\n", ["Temp (°C, mean)", "Price"]),
+        ('a,"b;c;d"\n1,2\n3,4\n', ["a", "b;c;d"]),
+        ("sep=;\na;b\n1;2\n", ["a", "b"]),
+        ("sep=|\r\na,b|c\r\n1|2\r\n", ["a,b", "c"]),
+        ("a;b\n", ["a", "b"]),
+    ],
+)
+def test_the_separator_is_what_divides_the_rows_as_it_divides_the_names(tmp_path, content, names):
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    if content == "a;b\n":
+        with pytest.raises(Error, match="no rows"):
+            readers.read_table(tmp_path / "a.csv")
+    else:
+        assert list(readers.read_table(tmp_path / "a.csv")) == names
 
 
 def test_models_of_texts_with_commas_still_know_them(tmp_path):

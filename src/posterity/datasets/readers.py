@@ -19,6 +19,9 @@ TEXT = (".csv", ".tsv", ".txt", ".data")
 PARQUET = (".parquet", ".pq")
 _SEPARATORS = ",;\t|"
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_SAID = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line that Excel writes, and reads
+_LOOKED_AT = 1 << 16  # characters in which the separator is looked for
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
 _SMALL = 128_000_000  # unpacked bytes that any file may hold
 _TIMES = {"npz": 200, "parquet": 1_000}  # the size of its file that a larger one may unpack to
@@ -41,11 +44,19 @@ def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
     table = dict(zip(_unique(names), columns, strict=True))
     table = {name: values for name, values in table.items() if values is not None}
     first = next(iter(table), "")
-    if not names[0] and first and np.array_equal(numbers(table[first]), np.arange(len(table[first]))):
-        del table[first]  # the row numbers that pandas writes
+    if not names[0] and first and _numbers_rows(table[first]):
+        if not np.array_equal(numbers(table[first]), np.arange(len(table[first]))):
+            warnings.warn(f"The first column of {path} has no name and numbers the rows: it is left out.")
+        del table[first]  # what pandas writes
     if not table or not len(next(iter(table.values()))):
         raise Error(f"{path} holds no rows.")
     return table
+
+
+def _numbers_rows(values: np.ndarray) -> bool:
+    """Whether values are whole numbers, of which none is there twice: the numbers of rows, or of some of them."""
+    read = numbers(values)
+    return bool(np.isfinite(read).all() and (read == np.round(read)).all() and len(np.unique(read)) == len(read))
 
 
 def read_npz(path: Path, wanted: Iterable[str]) -> dict[str, np.ndarray]:
@@ -119,16 +130,14 @@ def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
 def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | None]]:
     pandas = require("pandas")
     with open(name, encoding=encoding, newline="") as text:
-        line = text.readline(_LONGEST_NAMES)
-        separator = max(_SEPARATORS, key=line.count)
-        text.seek(0)
+        separator, began = _separator(text)
         header = [field.strip() for field in next(csv.reader(_start(text), delimiter=separator), [])]
         if len(header) > MOST_COLUMNS:
             raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
         first = next((row for row in csv.reader(text, delimiter=separator) if row), [])
         if any(field.strip() for field in first[len(header) :]) or len(first) > MOST_COLUMNS:
             raise Error(f"{name} has {len(first)} fields in its first row, but only {len(header)} column names.")
-        text.seek(0)
+        text.seek(began)
         next(csv.reader(text, delimiter=separator), None)  # pandas goes on behind the header
         # Everything is read as text, so that a column means the same in every file.
         with warnings.catch_warnings():
@@ -148,7 +157,52 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
             cells = _cells(Path(name), len(header), frames)
     if len(header) > 1 and all(_is_number(field) for field in header):
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
-    return header, list(cells) if separator == "," else [_with_points(values, separator) for values in cells]
+    columns = list(cells)
+    if separator == ",":
+        return header, [*columns]
+    changed = [_with_points(values, separator) for values in columns]
+    decimal = [fresh is not values for fresh, values in zip(changed, columns, strict=True)]
+    if separator == ";" and any(decimal):
+        parts = zip(header, changed, decimal, strict=True)
+        changed = [values if own else _without_thousands(title, values) for title, values, own in parts]
+    return header, [*changed]
+
+
+def _separator(text: IO[str]) -> tuple[str, int]:
+    """What stands between fields, and where the column names begin, at which the file is left.
+
+    It is what makes the most fields of the first line, and as many of the next ones; of two semicolons, since those
+    who write them need the comma for decimals.
+    """
+    said = _SAID.fullmatch(text.readline(_LONGEST_NAMES))
+    if said is None:
+        text.seek(0)
+    began = text.tell()
+    lines = text.read(_LOOKED_AT).splitlines(keepends=True)
+    text.seek(began)
+    if said is not None:
+        return said[1], began
+
+    def fields(separator: str) -> tuple[bool, int]:
+        counts = [len(row) for row, _ in zip(csv.reader(lines, delimiter=separator), range(6), strict=False) if row]
+        return counts[1:5] == counts[:1] * len(counts[1:5]), counts[0] if counts else 0
+
+    found = {separator: fields(separator) for separator in _SEPARATORS}
+    several = {separator: (even, count) for separator, (even, count) in found.items() if count > 1}
+    return max(several or found, key=lambda separator: (*found[separator], separator == ";")), began
+
+
+def _without_thousands(name: str, values: np.ndarray) -> np.ndarray:
+    """Texts [n] of a file with decimal commas, in which points can stand for thousands alone, without these."""
+    pointed = {text for text in values if text is not None and "." in text and _is_number(text)}
+    if not pointed or not all(_POINTS.fullmatch(text.strip()) for text in pointed):
+        return values
+    example = min(pointed)
+    warnings.warn(
+        f"Column {name!r}: points are read as marks of thousands, {example} as {example.replace('.', '')}, since other "
+        "columns have decimal commas."
+    )
+    return np.array([text.replace(".", "") if text in pointed else text for text in values], dtype=object)
 
 
 def _with_points(values: np.ndarray, separator: str) -> np.ndarray:

@@ -102,8 +102,7 @@ def create(name: str, /, **arguments: Any) -> nn.Module:
 def recipe_of(network: nn.Module) -> dict[str, Any] | None:
     """The recipe of a network, if it builds this one: not where a subclass, or who has it, made another of it."""
     known: Any = getattr(network, "recipe", None)
-    name = known.get("name") if isinstance(known, Mapping) else None
-    if type(network) is not _TABLE.get(name, type(None)):
+    if not isinstance(known, Mapping) or type(network) is not _TABLE.get(str(known.get("name"))):
         return None
     with torch.device("meta"):
         outline = create(known["name"], **known["arguments"])
