@@ -38,10 +38,11 @@ def predict(
 
     Args:
         posterior: a trained posterior; nothing of it changes.
-        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out). A
-            posterior that keeps its preprocessing, as those of the command line do, takes an array, a list of rows, a
-            data frame, or the path of a table or of images, as they are: the prediction is then in the target's own
-            units. Tensors are taken for what its preprocessing makes, and go to the network.
+        data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out).
+            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`. A posterior that keeps its
+            preprocessing, as those of the command line do, takes an array, a list of rows, a data frame, or the path of
+            a table or of images, as they are: the prediction is then in the target's own units. Tensors are taken for
+            what its preprocessing makes, and go to the network.
         samples: how many functions; by default what suits the method (one for MAP, 5 per component for IBNN but at
             least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
             it is settled; `prediction.samples` then says how many each took.

@@ -69,7 +69,8 @@ def fit(
     Args:
         posterior: any method; it is trained in place.
         data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A mapping, or batches that
-            are mappings, hold the answers as "labels" and the network's keyword arguments beside them.
+            are mappings, hold the answers as "labels" and the network's keyword arguments beside them. Rows are on
+            axis 0, so recurrent layers and Transformers need `batch_first=True`.
         likelihood: of y; it is attached to the posterior, and a learned noise is trained with it.
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
