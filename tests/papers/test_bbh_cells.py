@@ -21,7 +21,15 @@ FULL = Bench(Path(), "full")
     [
         ("MAP", {}),
         ("ensemble", {"members": 10, "adversarial": 0.01}),
-        ("BbB", {"prior_std": 1.0, "init_std": math.exp(-4.5), "estimator": "weights"}),
+        (
+            "BbB",
+            {
+                "prior_std": 1.0,
+                "init_std": math.exp(-4.5),
+                "parametrisation": "log_variance",
+                "estimator": "weights",
+            },
+        ),
         ("MC-dropout", {}),
         (
             "MNF",
@@ -63,6 +71,7 @@ def test_the_full_setting_is_the_slides(method, posterior):
 def test_cifar5_at_full_size():
     cell = bbh_cells.cell(FULL, "cifar5", "published", "BbB")
     assert cell.posterior["init_std"] == pytest.approx(math.exp(-30 / 2))
+    assert cell.posterior["parametrisation"] == "log_variance"
     assert cell.posterior["layers"] == ["*conv*", "linear"]
     assert cell.fit["epochs"] == 200
     assert cell.network == {"name": "preact-resnet", "arguments": {"depth": 32, "dropout": 0.0, "classes": 5}}

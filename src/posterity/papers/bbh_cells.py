@@ -182,7 +182,12 @@ def _published(bench: Bench, place: str, short: str) -> tuple[dict[str, Any], fl
     cifar = place == "cifar5"
     of: dict[str, dict[str, Any]] = {
         "ensemble": {"members": min(MEMBERS[bench.size], 5 if cifar else 10), "adversarial": 0.01},
-        "bbb": {"prior_std": 1.0, "init_std": math.exp(-15 if cifar else -4.5), "estimator": "weights"},
+        "bbb": {
+            "prior_std": 1.0,
+            "init_std": math.exp(-15 if cifar else -4.5),
+            "parametrisation": "log_variance",
+            "estimator": "weights",
+        },
         "mnf": {
             "r": "paper",
             "prior_std": math.exp(0.5),

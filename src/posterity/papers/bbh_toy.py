@@ -89,7 +89,12 @@ def panel(bench: Bench, protocol: str, method: str) -> dict[str, Any]:
         of: dict[str, dict[str, Any]] = {
             "ensemble": {"members": 10, "adversarial": 0.01},
             "dropout": {"rate": 0.5},
-            "bbb": {"prior_std": 1.0, "init_std": math.exp(-1.5), "estimator": "weights"},
+            "bbb": {
+                "prior_std": 1.0,
+                "init_std": math.exp(-1.5),
+                "parametrisation": "log_variance",
+                "estimator": "weights",
+            },
             "mnf": {"prior_std": 1.0, "r": "paper"},
             "bbh": {
                 "layout": "tensor",
