@@ -25,7 +25,7 @@ from posterity.layers import is_plain
 from posterity.nodes import Site
 from posterity.posterior import randn
 from posterity.rows import first_rows
-from posterity.state import alone, clean, untouched
+from posterity.state import alone, clean, recomputed, untouched
 from posterity.weights import Weights
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -110,6 +110,7 @@ class Noises:
         for name, layer in self.network.named_modules() if self.estimator != "weights" else ():
             own = dict(layer.named_parameters(prefix=name, recurse=False))
             hooks = [*layer._forward_hooks.values(), *layer._forward_pre_hooks.values()]
+            hooks = [hook for hook in hooks if hook is not recomputed]
             if not own.keys() <= self.weights.shapes.keys():
                 reason = "its layer has other parameters, which are not drawn"
             elif any(uses[id(parameter)] > 1 for parameter in own.values()):

@@ -142,17 +142,18 @@ def duplicate(network: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
 def refuse_again(network: nn.Module, names: Iterable[str]) -> None:
     """Let the modules that hold these parameters, which a call swaps, refuse to run in a backward pass."""
     for name in dict.fromkeys(name.rpartition(".")[0] for name in names):
-        network.get_submodule(name).register_forward_pre_hook(_refuse)
+        network.get_submodule(name).register_forward_pre_hook(recomputed)
 
 
 def allow_again(network: nn.Module) -> None:
     """Take `refuse_again` back, for a copy that has weights of its own."""
     for module in network.modules():
-        for key in [key for key, hook in module._forward_pre_hooks.items() if hook is _refuse]:
+        for key in [key for key, hook in module._forward_pre_hooks.items() if hook is recomputed]:
             del module._forward_pre_hooks[key]
 
 
-def _refuse(module: nn.Module, args: Any) -> None:
+def recomputed(module: nn.Module, args: Any) -> None:
+    """Pre-hook: an error in a backward pass, where a module has its own weights in place of those that were drawn."""
     if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
         raise Error(
             f"A {type(module).__name__} is computed again in the backward pass (gradient checkpointing), when its "
