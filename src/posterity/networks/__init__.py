@@ -35,7 +35,6 @@ __all__ = [
     "create",
     "names",
     "rebuild",
-    "recipe_of",
 ]
 
 _TABLE: dict[str, type[nn.Module]] = {
