@@ -417,3 +417,15 @@ def test_a_network_of_more_outputs_than_classes_is_refused():
     model = PosteriorClassifier("map", network=lambda inputs, outputs: torch.nn.Linear(inputs, 5), epochs=1)
     with pytest.raises(Error, match="5 outputs, but there are 2 classes"):
         model.fit(X, X[:, 0] > 0).predict(X)
+
+
+def test_a_regressor_of_one_column_keeps_its_preprocessing_and_its_summary_is_made():
+    X = 1000 + 50 * np.random.default_rng(0).normal(size=(80, 2))
+    y = 3 * X[:, 0] + 5
+    model = PosteriorRegressor("map", epochs=3, random_state=0).fit(X, y[:, None])
+    said = posterity.predict(model.posterior_, X).mean.flatten().numpy()
+    assert said == pytest.approx(model.predict(X).ravel(), rel=1e-6)
+    flat = PosteriorRegressor("map", epochs=3, random_state=0).fit(X, y)
+    assert posterity.evaluation.summarise(flat.predict_posterior(X), y)["points"]["true"] == pytest.approx(y, rel=1e-4)
+    several = PosteriorRegressor("map", epochs=1, random_state=0).fit(X, np.stack([y, -y], 1))
+    assert several.posterior_.preprocessing is None

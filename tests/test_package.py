@@ -1,9 +1,15 @@
 """The package: what importing it loads, what the wheel holds, and that an installed wheel works."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
+
+import pytest
+
+from posterity import errors
 
 ROOT = Path(__file__).parents[1]
 ALLOWED = {"torch", "numpy", "posterity"}
@@ -62,3 +68,18 @@ def test_the_version_is_the_same_everywhere():
     import posterity
 
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == posterity.__version__
+
+
+def test_packages_of_other_extras_are_asked_for_by_those():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(errors.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("gone")))
+        for package, extra in (
+            ("onnx.helper", "export"),
+            ("transformers", "huggingface"),
+            ("matplotlib.figure", "all"),
+        ):
+            with pytest.raises(errors.Error, match=rf"posterity\[{extra}\]"):
+                errors.require(package)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra, packages in errors.EXTRAS.items():
+        assert {re.split(r"[<>=]", line)[0] for line in declared[extra]} == set(packages)

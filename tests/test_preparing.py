@@ -111,3 +111,23 @@ def test_a_check_of_raw_rows_takes_raw_answers_of_any_kind():
     rows, numbers = table["a"][:, None], data.preprocessing.targets(table["y"])
     expected = diagnostics.check(named, rows, numbers, generator=torch.Generator().manual_seed(0))
     assert diagnostics.check(named, rows, table["y"], generator=torch.Generator().manual_seed(0)) == expected
+
+
+def test_a_frame_of_any_library_is_read_by_its_names():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(50, 9, 40), "b": rng.normal(size=40)})
+    model = posterity.PosteriorRegressor("map", epochs=2, random_state=0).fit(frame, 3 * frame["a"])
+
+    class Frame:
+        """What a frame has that is not of pandas."""
+
+        columns = ("b", "a")
+
+        def __getitem__(self, name):
+            return frame[name].to_numpy()
+
+        def to_numpy(self):
+            return frame[["b", "a"]].to_numpy()
+
+    expected = posterity.predict(model.posterior_, frame).mean
+    torch.testing.assert_close(posterity.predict(model.posterior_, Frame()).mean, expected)

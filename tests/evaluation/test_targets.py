@@ -148,53 +148,6 @@ def test_the_best_constant_answer_counts_classes_by_their_weights():
     assert checks._constant(likelihood, functions, y) == pytest.approx(-float(likelihood.log_prob(functions, y).mean()))
 
 
-def test_a_regressor_of_one_column_keeps_its_preprocessing_and_its_summary_is_made():
-    X = 1000 + 50 * np.random.default_rng(0).normal(size=(80, 2))
-    y = 3 * X[:, 0] + 5
-    model = posterity.PosteriorRegressor("map", epochs=3, random_state=0).fit(X, y[:, None])
-    said = posterity.predict(model.posterior_, X).mean.flatten().numpy()
-    assert said == pytest.approx(model.predict(X).ravel(), rel=1e-6)
-    flat = posterity.PosteriorRegressor("map", epochs=3, random_state=0).fit(X, y)
-    assert evaluation.summarise(flat.predict_posterior(X), y)["points"]["true"] == pytest.approx(y, rel=1e-4)
-    several = posterity.PosteriorRegressor("map", epochs=1, random_state=0).fit(X, np.stack([y, -y], 1))
-    assert several.posterior_.preprocessing is None
-
-
-def test_a_frame_of_any_library_is_read_by_its_names():
-    pandas = pytest.importorskip("pandas")
-    rng = np.random.default_rng(0)
-    frame = pandas.DataFrame({"a": rng.normal(50, 9, 40), "b": rng.normal(size=40)})
-    model = posterity.PosteriorRegressor("map", epochs=2, random_state=0).fit(frame, 3 * frame["a"])
-
-    class Frame:
-        """What a frame has that is not of pandas."""
-
-        columns = ("b", "a")
-
-        def __getitem__(self, name):
-            return frame[name].to_numpy()
-
-        def to_numpy(self):
-            return frame[["b", "a"]].to_numpy()
-
-    expected = posterity.predict(model.posterior_, frame).mean
-    torch.testing.assert_close(posterity.predict(model.posterior_, Frame()).mean, expected)
-
-
-def test_packages_of_other_extras_are_asked_for_by_those():
-    from posterity import errors
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(errors.importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError("gone")))
-        for package, extra in (
-            ("onnx.helper", "export"),
-            ("transformers", "huggingface"),
-            ("matplotlib.figure", "all"),
-        ):
-            with pytest.raises(Error, match=rf"posterity\[{extra}\]"):
-                errors.require(package)
-
-
 def test_a_network_of_one_output_for_yes_and_no_keeps_its_scores():
     posterior = posterity.MAP(nn.Linear(2, 1))
     posterior.likelihood = posterity.Bernoulli()

@@ -115,7 +115,7 @@ def from_frame(frame: Any) -> dict[str, np.ndarray]:
     return {name: values for name, values in pairs if values is not None}
 
 
-def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
+def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray]]:
     start = file.read(1 << 16)
     file.seek(0)
     encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -127,7 +127,7 @@ def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
         return _read_csv(file.name, "cp1252")
 
 
-def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | None]]:
+def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
     pandas = require("pandas")
     with open(name, encoding=encoding, newline="") as text:
         separator, began = _separator(text)
@@ -159,20 +159,20 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray | No
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
     columns = list(cells)
     if separator == ",":
-        return header, [*columns]
+        return header, columns
     changed = [_with_points(values, separator) for values in columns]
     decimal = [fresh is not values for fresh, values in zip(changed, columns, strict=True)]
     if separator == ";" and any(decimal):
         parts = zip(header, changed, decimal, strict=True)
         changed = [values if own else _without_thousands(title, values) for title, values, own in parts]
-    return header, [*changed]
+    return header, changed
 
 
 def _separator(text: IO[str]) -> tuple[str, int]:
     """What stands between fields, and where the column names begin, at which the file is left.
 
-    It is what makes the most fields of the first line, and as many of the next ones; of two semicolons, since those
-    who write them need the comma for decimals.
+    It is what makes the most fields of the first line, and as many of the next ones; of several such the semicolon,
+    since those who write it need the comma for decimals.
     """
     said = _SAID.fullmatch(text.readline(_LONGEST_NAMES))
     if said is None:
@@ -188,7 +188,7 @@ def _separator(text: IO[str]) -> tuple[str, int]:
         return counts[1:5] == counts[:1] * len(counts[1:5]), counts[0] if counts else 0
 
     found = {separator: fields(separator) for separator in _SEPARATORS}
-    several = {separator: (even, count) for separator, (even, count) in found.items() if count > 1}
+    several = [separator for separator, (_, count) in found.items() if count > 1]
     return max(several or found, key=lambda separator: (*found[separator], separator == ";")), began
 
 
