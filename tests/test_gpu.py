@@ -5,6 +5,7 @@ import torch
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
+from posterity import branches
 
 pytestmark = pytest.mark.gpu
 METHODS = posterity.methods()
@@ -70,6 +71,24 @@ def test_members_on_adversarial_inputs_are_captured(recwarn):
     posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
     assert posterior.vectorised
     assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+
+
+@pytest.mark.parametrize("adversarial", [None, 0.1])
+def test_members_in_branches_of_a_graph_are_those_of_one_by_one(recwarn, monkeypatch, adversarial):
+    """On streams that wait for each other too little, numbers would differ, or from run to run."""
+    x, y = torch.randn(200, 1, 6, 6, generator=generator()), torch.arange(200) % 3
+    trained = []
+    for how in ("one by one", "branches", "branches"):
+        if how == "one by one":
+            monkeypatch.setattr(branches, "branches", lambda: False)
+        posterior = posterity.DeepEnsemble(seeded(ConvNet), 5, adversarial=adversarial, seed=0)
+        posterior.vectorised = False
+        posterity.fit(posterior, (x, y), epochs=5, batch_size=20, seed=0, graph=True, progress=False)
+        trained.append(torch.cat([p.detach().flatten() for p in posterior.state_dict().values()]))
+        monkeypatch.undo()
+    assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
+    torch.testing.assert_close(trained[1], trained[0], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(trained[2], trained[1], rtol=1e-3, atol=1e-3)
 
 
 def test_a_step_with_coins_of_its_own_is_not_captured():

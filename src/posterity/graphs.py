@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posterity import inputs
+from posterity.branches import branching
 from posterity.loading import Batch
 
 #: Steps that run as they are before one is captured: lazy initialisation, probes and the choice of kernels come first.
@@ -53,7 +54,7 @@ class Graph:
     def _run(self, batch: Batch) -> Tensor:
         """The step as it is, on the stream that captures: what warms up must be what is captured."""
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), branching():
             loss = self.step(batch)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return loss
@@ -66,7 +67,7 @@ class Graph:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
+            with torch.cuda.graph(graph, stream=self.stream), branching():
                 loss = self.step(given)
             if _elsewhere() != seen:
                 raise RuntimeError("the step draws random numbers outside the device")

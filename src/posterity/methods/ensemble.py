@@ -4,12 +4,14 @@ import inspect
 import operator
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+from posterity.branches import branches, side_by_side
 from posterity.errors import Error
 from posterity.folding import TOGETHER
 from posterity.functions import Functions
@@ -42,8 +44,8 @@ class DeepEnsemble(Posterior):
     The given network is a template and stays as it was. A member is a copy in which every module's own
     `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is
     drawn from a normal distribution with its mean and standard deviation; frozen parameters are shared as they are.
-    Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones one by one; the
-    results are the same. Buffers, such as batch statistics, each member has of its own.
+    Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones one by one, or in
+    branches of a CUDA graph; the results are the same. Buffers, such as batch statistics, each member has of its own.
 
     Args:
         network: any module.
@@ -195,15 +197,20 @@ class DeepEnsemble(Posterior):
                 if done is not None:
                     _put([buffers[name] for name in done[1]], list(done[1].values()))
                     return done[0]
-            rows, outputs = self.flat.unbind(0), []
             parts = [inputs.apply(x, operator.itemgetter(i)) for i in range(len(chosen))] if each else []
-            for m, part in zip(chosen, parts or inputs.copies(x, len(chosen)), strict=True):
-                own = {name: buffer[m] for name, buffer in buffers.items()}
-                output, changed = self._call(self.weights.split(rows[m]) | (_copies(own) if apart else own), part)
-                _put([own[name] for name in changed], list(changed.values()))
-                outputs.append(output)
+            rows, parts = self.flat.unbind(0), parts or inputs.copies(x, len(chosen))
+            calls = [partial(self._alone, m, rows[m], part) for m, part in zip(chosen, parts, strict=True)]
+            shared = len(set(chosen)) < len(chosen) or any(p.requires_grad for p in self.network.parameters())
+            outputs = [call() for call in calls] if shared else side_by_side(calls, self.flat.device)
             self.vectorised &= not tried  # it failed where one by one did not
             return torch.stack(outputs)
+
+    def _alone(self, member: int, row: Tensor, x: Any) -> Tensor:
+        """One member's outputs, and in training its buffers are updated."""
+        own, apart = {name: buffer[member] for name, buffer in self._kept().items()}, self._apart
+        output, changed = self._call(self.weights.split(row) | (_copies(own) if apart else own), x)
+        _put([own[name] for name in changed], list(changed.values()))
+        return output
 
     def _call(self, state: dict[str, Tensor], x: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """A member's output and, in training, its buffers afterwards."""
@@ -271,16 +278,16 @@ def _put(places: list[Tensor], values: list[Tensor]) -> None:
 
 
 def together(network: nn.Module, size: int) -> bool:
-    """Whether members run vectorised: small ones do, without recurrent layers; on a CPU without convolutions."""
+    """Whether members run vectorised: small ones do, without recurrent layers.
+
+    Where launches cost little, on a CPU and in a CUDA graph, convolutions of several members are slower as one.
+    """
     device = next(network.parameters()).device.type
     if size > TOGETHER.get(device, TOGETHER["cpu"]):
         return False
     slow = tuple(kind for kind in LAYERS if isinstance(kind, type) and kind is not nn.Linear)
-    on_cpu = device == "cpu"
-    return not any(
-        isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or (on_cpu and isinstance(module, slow))
-        for module in network.modules()
-    )
+    alone = (nn.RNNBase, nn.RNNCellBase, *(slow if device == "cpu" or branches() else ()))
+    return not any(isinstance(module, alone) for module in network.modules())
 
 
 def _fresh(network: nn.Module, names: list[str], generator: torch.Generator | None) -> tuple[nn.Module, dict[str, str]]:
