@@ -11,7 +11,7 @@ from torch import nn
 import posterity
 from posterity import networks
 from posterity.papers import Bench, bbh_cells, bbh_toy
-from posterity.papers.cells import BETAS, OPTIMIZERS
+from posterity.papers.cells import BETAS, METHODS, OPTIMIZERS
 
 FULL = Bench(Path(), "full")
 
@@ -105,21 +105,49 @@ def test_the_optimisers_are_those_of_the_code():
 
 def test_other_settings():
     for method, ending in (("BbB", "bbb"), ("MNF", "mnf"), ("LIVI", "livi"), ("BbH", "bbh-tenth")):
-        name, cell = bbh_cells.other(FULL, method, ending)
+        name, cell = bbh_cells.other(FULL, "mnist", method, ending)
         assert name == f"bbh-mnist-other-{ending}"
         assert cell == replace(
             bbh_cells.cell(FULL, "mnist", "fair", method), fit={"epochs": 100, "batch_size": 100, "beta": "a tenth"}
         )
     assert [BETAS["a tenth"](t) for t in (0, 1 / 3, 2 / 3, 1)] == pytest.approx([0, 0.05, 0.1, 0.1])
     fair = bbh_cells.cell(FULL, "mnist", "fair", "BbH")
-    assert bbh_cells.other(FULL, "BbH", "bbh-fan-in")[1] == replace(fair, posterior={"prior_std": None})
+    assert bbh_cells.other(FULL, "mnist", "BbH", "bbh-fan-in")[1] == replace(fair, posterior={"prior_std": None})
     published = bbh_cells.cell(FULL, "mnist", "published", "BbH")
     assert "samples" not in published.posterior
     for ending, shared, last in (("bbh-shared", True, 64), ("bbh-own", False, 64), ("bbh-wide", False, 256)):
-        _, cell = bbh_cells.other(FULL, "BbH", ending)
+        _, cell = bbh_cells.other(FULL, "mnist", "BbH", ending)
         assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
         assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
-    assert len({bbh_cells.other(FULL, method, ending)[0] for method, _, ending in bbh_cells.OTHER}) == 8
+    assert len({name for name, _ in bbh_cells.others(FULL, "mnist").values()}) == 9
+
+
+def test_other_settings_of_cifar5():
+    others = bbh_cells.others(FULL, "cifar5")
+    for method, ending in (("BbB", "bbb"), ("MNF", "mnf"), ("BbH", "bbh"), ("LIVI", "livi")):
+        name, cell = others[f"{method}, a tenth of the divergence"]
+        fair = bbh_cells.cell(FULL, "cifar5", "fair", method)
+        assert (name, cell) == (
+            f"bbh-cifar5-other-{ending}-tenth",
+            replace(fair, fit=fair.fit | {"beta": "a tenth"}),
+        )
+    assert len({name for name, _ in others.values()}) == 5
+    small = bbh_cells.others(Bench(Path(), "small"), "cifar5")
+    assert not any(name.startswith("MNF") for name in small)  # which is not trained at that size
+
+
+@pytest.mark.parametrize("place", ["mnist", "cifar5"])
+def test_what_the_authors_mnf_forgets_is_its_convolutions(place):
+    name, cell = bbh_cells.other(FULL, place, "MNF", "forgetful-mnf")
+    whole = bbh_cells.cell(FULL, place, "published", "MNF")
+    assert name == f"bbh-{place}-other-forgetful-mnf"
+    assert cell == replace(whole, method="forgetful-mnf", posterior=whole.posterior | {"forgotten": "*conv*"})
+    posterior = METHODS[cell.method](networks.rebuild(cell.network), seed=0, **cell.posterior)
+    counted = ["linear.weight", "linear.bias"] if place == "cifar5" else ["fc1.weight", "fc1.bias"]
+    assert posterior.counted.weights.names[:2] == counted
+    assert all("conv" in name for name in posterior.uncounted.weights.names)
+    drawn = posterity.MNF(networks.rebuild(cell.network), layers=cell.posterior.get("layers")).weights.names
+    assert sorted(posterior.weights.names) == sorted(drawn)
 
 
 def test_livi_stands_beside_the_generators_with_their_network_and_epochs():

@@ -15,7 +15,6 @@ from typing import Any
 from posterity.papers import published
 from posterity.papers.bbh_cells import (
     LAYOUTS,
-    OTHER,
     PROTOCOLS,
     SLIDES,
     N,
@@ -25,7 +24,7 @@ from posterity.papers.bbh_cells import (
     layout,
     livi,
     one_number,
-    other,
+    others,
     recorded,
 )
 from posterity.papers.bbh_figures import attacks, weights
@@ -83,14 +82,7 @@ def table_1(bench: Bench) -> Outcome:
 
 def table_3(bench: Bench) -> Outcome:
     """MNIST, with notMNIST's letters as outliers."""
-    outcome = _table(bench, "mnist", "MNIST, LeNet", published.BBH_MNIST)
-    cells = {f"{method}, {words}": other(bench, method, ending) for method, words, ending in OTHER}
-    numbers = outcome.numbers["other"] = means(recorded(bench, cells))
-    known = published.BBH_MNIST if bench.size != "smoke" else {}
-    lines = [[m, *_line(values, known.get(m.partition(",")[0]))] for m, values in numbers.items()]
-    outcome.tables.append(Table("MNIST, LeNet, set in other ways", ["method", *_headings()], lines))
-    outcome.findings += _missing("set in other ways", cells, numbers)
-    return outcome
+    return _table(bench, "mnist", "MNIST, LeNet", published.BBH_MNIST)
 
 
 def table_4(bench: Bench) -> Outcome:
@@ -175,6 +167,14 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         tables.append(Table(f"{title}, {PROTOCOLS[protocol]}", columns, lines))
         findings += _missing(PROTOCOLS[protocol], cells[protocol], found)
         findings += claims(PROTOCOLS[protocol], found, slides=place == "mnist")
+    rows = others(bench, place)
+    numbers["other"] = means(recorded(bench, rows))
+    lines = [
+        [m, *_line(values, known.get(m.partition(",")[0]) if bench.size != "smoke" else None)]
+        for m, values in numbers["other"].items()
+    ]
+    tables += [Table(f"{title}, set in other ways", columns, lines)] if lines else []
+    findings += _missing("set in other ways", rows, numbers["other"])
     return Outcome(numbers, tables, findings)
 
 

@@ -16,6 +16,7 @@ from posterity.augmentation import CropFlip
 from posterity.datasets import files
 from posterity.datasets.data import split
 from posterity.evaluation import corruptions
+from posterity.papers.forgetful import ForgetfulMNF
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.reproduction import Bench
 from posterity.prediction import PARTS
@@ -49,6 +50,10 @@ ON_GPU: dict[str, dict[str, Any]] = {
 }
 
 
+#: By short name; a further one is of the papers alone.
+METHODS: dict[str, Any] = posterity.methods() | {"forgetful-mnf": ForgetfulMNF}
+
+
 @dataclass(frozen=True)
 class Cell:
     """What a trained network of a table depends on, besides the seed; all of it plain values.
@@ -56,7 +61,7 @@ class Cell:
     Args:
         data: a built-in name.
         network: a network's recipe, `{"name": …, "arguments": …}`.
-        method: a short name of `posterity.methods()`.
+        method: a short name of `METHODS`.
         posterior: arguments of the method.
         fit: arguments of `fit`.
         draws: of the prediction; None for the method's own number.
@@ -130,7 +135,7 @@ class Cell:
             network.load_state_dict(trained(self.start, bench), strict=False)
             network = network.to("cuda" if cuda else "cpu")
             found["start"] = self._scored(posterity.MAP(network), test, seed)
-        build: Any = posterity.methods()[self.method]
+        build: Any = METHODS[self.method]
         posterior = build(network, seed=seed, **self.posterior)
         history = posterity.fit(
             posterior,
