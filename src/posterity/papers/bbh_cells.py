@@ -1,23 +1,24 @@
 """What is trained for the tables of Bayes by Hypernet, at every size and under both protocols.
 
 published   as in the authors' code: Adam with ε = 1e-5 at a constant 0.001 (BbH RMSProp at 0.0001) in batches of
-            100, the prior N(0, 1); MAP and MC-dropout have a decay of 1 / N in the gradient. BbH has the layer-wise
-            generators without centre and jitter, the nearest-neighbour divergence of 5 draws of which one meets the
-            data. The divergence of BbH and MNF has no weight for the first 5 of 100 epochs (CIFAR5: 20 of 200), which
-            then rises over 15. BbB starts at log σ² = −9 (CIFAR5: −30). MC-dropout drops half after each hidden
-            layer, the ensemble trains on FGSM images with ε = 0.01 too.
+            100, the prior N(0, 1) (MNF N(0, e)); MAP and MC-dropout have a decay of 1 / N in the gradient. BbH has the
+            layer-wise generators without centre and jitter, the nearest-neighbour divergence of 5 draws of which one
+            meets the data. The divergence of BbH and MNF has no weight for the first 5 of 100 epochs (CIFAR5: 20 of
+            200), which then rises over 15. BbB starts at log σ² = −9 (CIFAR5: −30). MC-dropout drops half after each
+            hidden layer, the ensemble trains on FGSM images with ε = 0.01 too.
 fair        the library's defaults for every method, and the same optimiser, epochs, batches and draws.
-other       of table 3. BbH with generators whose five draws each meet a part of the batch, and a rate that falls:
-            with noise that all tensors share, with noise of their own, and with wider generators too. Those that
-            draw weights, as they are by default, with a tenth of the divergence. BbH with a prior that follows the
-            fan-in, as those of BbB, MNF and LIVI do: its own, N(0, 3²), is wide for a layer of 800 inputs.
+other       those that draw weights, as they are by default, with a tenth of the divergence; MNF as published, but the
+            divergence of convolutions is forgotten, as by the code. In table 3 BbH with a prior that follows the
+            fan-in, as those of BbB, MNF and LIVI do (its own, N(0, 3²), is wide for a layer of 800 inputs), and BbH
+            with generators whose five draws each meet a part of the batch, and a rate that falls: with noise that all
+            tensors share, with noise of their own, and with wider generators too.
 
 At size `small` the divergence of the published protocol is divided by the published number of images, so that it has
 its published weight beside the likelihood of one, and where it rises that is of the first 20 epochs.
 
 What differs from the code: at size `small`, where steps are few, all have AdamW. Generators start at the scale of the
 fan-in (TensorFlow's start is 25 times too small). The size of the noise is not published: it is 8. MNF's divergence
-holds all layers (the code forgets those of convolutions) and its σ are not clipped. BatchNorm does not see the test
+holds all layers and its σ are not clipped. BatchNorm does not see the test
 images: functions that are drawn have the statistics of training images, measured for each of them.
 """
 
