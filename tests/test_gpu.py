@@ -66,8 +66,8 @@ def test_an_optimiser_of_ones_own_is_captured(recwarn, optimizer):
 
 
 def test_members_on_adversarial_inputs_are_captured(recwarn):
-    posterior = posterity.DeepEnsemble(seeded(ConvNet), 3, adversarial=0.1, seed=0)
-    x, y = torch.randn(64, 1, 6, 6), torch.arange(64) % 3
+    posterior = posterity.DeepEnsemble(seeded(mlp), 3, adversarial=0.1, seed=0)
+    x, y = torch.randn(64, 5), torch.arange(64) % 3
     posterity.fit(posterior, (x, y), epochs=3, batch_size=16, graph=True, progress=False)
     assert posterior.vectorised
     assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
@@ -77,14 +77,17 @@ def test_members_on_adversarial_inputs_are_captured(recwarn):
 def test_members_in_branches_of_a_graph_are_those_of_one_by_one(recwarn, monkeypatch, adversarial):
     """On streams that wait for each other too little, numbers would differ, or from run to run."""
     x, y = torch.randn(200, 1, 6, 6, generator=generator()), torch.arange(200) % 3
-    trained = []
-    for how in ("one by one", "branches", "branches"):
-        if how == "one by one":
-            monkeypatch.setattr(branches, "branches", lambda: False)
+    trained, streams = [], branches.STREAMS
+    for count in (1, streams, streams):
+        monkeypatch.setattr(branches, "STREAMS", count)
+        asked, make = set(), branches._stream
+        monkeypatch.setattr(
+            branches, "_stream", lambda device, index, a=asked, m=make: a.add(index) or m(device, index)
+        )
         posterior = posterity.DeepEnsemble(seeded(ConvNet), 5, adversarial=adversarial, seed=0)
-        posterior.vectorised = False
         posterity.fit(posterior, (x, y), epochs=5, batch_size=20, seed=0, graph=True, progress=False)
         trained.append(torch.cat([p.detach().flatten() for p in posterior.state_dict().values()]))
+        assert len(asked) == min(count, 5)
         monkeypatch.undo()
     assert not [warning for warning in recwarn if "CUDA graph" in str(warning.message)]
     torch.testing.assert_close(trained[1], trained[0], rtol=1e-3, atol=1e-3)

@@ -7,15 +7,18 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 
 Result = TypeVar("Result")
 _ON: ContextVar[bool] = ContextVar("branches", default=False)
+#: More streams would be in each other's way, and each has memory of its own.
+STREAMS = 8
 
 
 @contextmanager
-def branching() -> Iterator[None]:
-    """Within it work may branch: a step that is captured, and those that warm up for it."""
-    token = _ON.set(True)
+def branching(on: bool = True) -> Iterator[None]:
+    """Within it work may branch: in a step that is captured, and in those that warm up for it."""
+    token = _ON.set(on)
     try:
         yield
     finally:
@@ -24,7 +27,12 @@ def branching() -> Iterator[None]:
 
 def branches() -> bool:
     """Whether work branches here. Outside a graph launches are what takes time, and more streams would need more."""
-    return _ON.get() and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and _ON.get()  # in this order: a compiler cannot follow the second
+
+
+def keeps_tensors(network: nn.Module) -> bool:
+    """Whether modules hold tensors of their own making, which one call may leave to the next."""
+    return any(isinstance(value, Tensor) for module in network.modules() for value in vars(module).values())
 
 
 def side_by_side(work: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
@@ -35,14 +43,15 @@ def side_by_side(work: Sequence[Callable[[], Result]], device: torch.device) -> 
     if device.type != "cuda" or not branches():
         return [call() for call in work]
     here, results = torch.cuda.current_stream(device), []
-    streams = [_stream(device, index) for index in range(len(work))]
+    streams = [_stream(device, index) for index in range(min(len(work), STREAMS))]
+    for stream in streams:
+        stream.wait_stream(here)
     try:
-        for stream, call in zip(streams, work, strict=True):
-            stream.wait_stream(here)
-            with torch.cuda.stream(stream):
+        for index, call in enumerate(work):
+            with torch.cuda.stream(streams[index % STREAMS]):
                 results.append(call())
     finally:
-        for stream in streams[: len(results) + 1]:
+        for stream in streams:
             here.wait_stream(stream)
     return results
 

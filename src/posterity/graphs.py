@@ -54,7 +54,7 @@ class Graph:
     def _run(self, batch: Batch) -> Tensor:
         """The step as it is, on the stream that captures: what warms up must be what is captured."""
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream), branching():
+        with torch.cuda.stream(self.stream), branching(self.works):
             loss = self.step(batch)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return loss
@@ -64,7 +64,7 @@ class Graph:
         seen = _elsewhere()
         state = torch.cuda.get_rng_state(self.device)
         given = Batch(*(None if part is None else inputs.apply(part, Tensor.clone) for part in batch))
-        graph = torch.cuda.CUDAGraph()
+        graph, here = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
         torch.cuda.synchronize(self.device)
         try:
             with torch.cuda.graph(graph, stream=self.stream), branching():
@@ -73,6 +73,7 @@ class Graph:
                 raise RuntimeError("the step draws random numbers outside the device")
         except Exception as error:
             self.works = False
+            torch.cuda.set_stream(here)  # a capture that breaks stays on its own
             torch.cuda.synchronize(self.device)
             _released(self.device)
             reason = str(error).partition("\n")[0]

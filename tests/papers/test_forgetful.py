@@ -1,5 +1,7 @@
 """MNF without the divergence of some layers: what it counts, what is trained by it, and that all is drawn."""
 
+import json
+
 import pytest
 import torch
 
@@ -42,5 +44,22 @@ def test_it_is_trained_and_drawn_as_any_method(posterior):
     assert history[-1]["nll"] < history[0]["nll"]
     functions = posterior.draw(3, generator())
     assert torch.equal(functions(x), functions(x))
-    again = ForgetfulMNF(seeded(ConvNet), **posterior.config())
-    assert set(again.state_dict()) == set(posterior.state_dict())
+
+
+def test_its_configuration_builds_it_again(posterior):
+    some = ForgetfulMNF(
+        seeded(ConvNet), forgotten=torch.nn.Conv2d, layers=["first", "head"], samples=3, steps=1, seed=0
+    )
+    for one in (posterior, some):
+        config = json.loads(json.dumps(one.config()))
+        again = ForgetfulMNF(seeded(ConvNet), **config, seed=0)
+        assert again.config() == one.config()
+        again.load_state_dict(one.state_dict())
+        assert again.divergence(generator()) == one.divergence(generator())
+    assert some(torch.randn(4, 1, 6, 6)).shape == (3, 4, 3)
+
+
+@pytest.mark.parametrize("forgotten", [None, "norm"])
+def test_some_layers_must_be_forgotten_and_some_not(forgotten):
+    with pytest.raises(posterity.Error, match="some must be forgotten"):
+        ForgetfulMNF(seeded(ConvNet), forgotten=forgotten, layers=["first", "head"])

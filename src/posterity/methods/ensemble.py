@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from posterity import inputs
-from posterity.branches import branches, side_by_side
+from posterity.branches import branches, keeps_tensors, side_by_side
 from posterity.errors import Error
 from posterity.folding import TOGETHER
 from posterity.functions import Functions
@@ -45,7 +46,8 @@ class DeepEnsemble(Posterior):
     `reset_parameters` was called, the root's last. A parameter that none of them draws (and that is not constant) is
     drawn from a normal distribution with its mean and standard deviation; frozen parameters are shared as they are.
     Members of up to 100,000 weights (1,000,000 on a GPU) run together (vectorised), larger ones one by one, or in
-    branches of a CUDA graph; the results are the same. Buffers, such as batch statistics, each member has of its own.
+    branches of a CUDA graph; the results are the same, but for the masks of a network's own dropout on a GPU. Buffers,
+    such as batch statistics, each member has of its own.
 
     Args:
         network: any module.
@@ -197,11 +199,16 @@ class DeepEnsemble(Posterior):
                 if done is not None:
                     _put([buffers[name] for name in done[1]], list(done[1].values()))
                     return done[0]
-            parts = [inputs.apply(x, operator.itemgetter(i)) for i in range(len(chosen))] if each else []
-            rows, parts = self.flat.unbind(0), parts or inputs.copies(x, len(chosen))
+            if each:
+                parts = [inputs.apply(x, operator.itemgetter(i)) for i in range(len(chosen))]
+            else:
+                parts = inputs.copies(x, len(chosen))
+            rows = self.flat.unbind(0)
             calls = [partial(self._alone, m, rows[m], part) for m, part in zip(chosen, parts, strict=True)]
-            shared = len(set(chosen)) < len(chosen) or any(p.requires_grad for p in self.network.parameters())
-            outputs = [call() for call in calls] if shared else side_by_side(calls, self.flat.device)
+            if self._independent(chosen):
+                outputs = side_by_side(calls, self.flat.device)
+            else:
+                outputs = [call() for call in calls]
             self.vectorised &= not tried  # it failed where one by one did not
             return torch.stack(outputs)
 
@@ -211,6 +218,12 @@ class DeepEnsemble(Posterior):
         output, changed = self._call(self.weights.split(row) | (_copies(own) if apart else own), x)
         _put([own[name] for name in changed], list(changed.values()))
         return output
+
+    def _independent(self, chosen: list[int]) -> bool:
+        """Whether no member's call writes what another's reads, nor is given a gradient by both."""
+        once = len(set(chosen)) == len(chosen)
+        shared = any(p.requires_grad for p in self.network.parameters())
+        return once and not shared and not keeps_tensors(self.network)
 
     def _call(self, state: dict[str, Tensor], x: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """A member's output and, in training, its buffers afterwards."""
@@ -280,14 +293,16 @@ def _put(places: list[Tensor], values: list[Tensor]) -> None:
 def together(network: nn.Module, size: int) -> bool:
     """Whether members run vectorised: small ones do, without recurrent layers.
 
-    Where launches cost little, on a CPU and in a CUDA graph, convolutions of several members are slower as one.
+    Where launches cost little, in a CUDA graph, convolutions of several members are slower as one; on a CPU so are all
+    layers but Linear.
     """
     device = next(network.parameters()).device.type
     if size > TOGETHER.get(device, TOGETHER["cpu"]):
         return False
-    slow = tuple(kind for kind in LAYERS if isinstance(kind, type) and kind is not nn.Linear)
-    alone = (nn.RNNBase, nn.RNNCellBase, *(slow if device == "cpu" or branches() else ()))
-    return not any(isinstance(module, alone) for module in network.modules())
+    slow: tuple[type, ...] = (_ConvNd,) if branches() else ()
+    if device == "cpu":
+        slow = tuple(kind for kind in LAYERS if isinstance(kind, type) and kind is not nn.Linear)
+    return not any(isinstance(module, (nn.RNNBase, nn.RNNCellBase, *slow)) for module in network.modules())
 
 
 def _fresh(network: nn.Module, names: list[str], generator: torch.Generator | None) -> tuple[nn.Module, dict[str, str]]:

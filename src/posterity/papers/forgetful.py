@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posterity.errors import Error
 from posterity.layers import Selector, select_parameters
 from posterity.methods import MNF
 from posterity.weights import WeightPosterior
@@ -13,12 +14,14 @@ from posterity.weights import WeightPosterior
 class ForgetfulMNF(WeightPosterior):
     """MNF whose divergence is that of some layers alone, so that the others may forget the prior.
 
-    It is no bound of anything: it is here because published numbers are its.
+    It is no bound of anything: it is here because published numbers are its, and is none of `posterity.methods()`.
 
     Args:
         network: a template, as for `MNF`.
         forgotten: layers that are drawn and whose divergence is not counted (see `posterity.layers.select`).
+        samples: S, training draws of all weights for each batch; the divergence has draws of its own.
         layers: that are drawn at all.
+        output: which part of the network's result is the answer, where it returns several.
         seed: of the initialisation.
         options: of `MNF`.
     """
@@ -28,15 +31,21 @@ class ForgetfulMNF(WeightPosterior):
         network: nn.Module,
         *,
         forgotten: Selector,
+        samples: int = 1,
         layers: Selector = None,
+        output: str | int | None = None,
         seed: int | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(network, layers=layers)
-        lost = select_parameters(self.network, forgotten)
-        self.options = options | {"forgotten": forgotten}
-        kept, lost = ([n for n in self.weights.names if (n in lost) == there] for there in (False, True))
-        self.counted, self.uncounted = (MNF(network, layers=part, seed=seed, **options) for part in (kept, lost))
+        super().__init__(network, samples=samples, layers=layers, output=output)
+        chosen = set(select_parameters(self.network, forgotten))
+        lost = [name for name in self.weights.names if name in chosen]
+        kept = [name for name in self.weights.names if name not in chosen]
+        if not lost or not kept:
+            raise Error("Of the layers that are drawn some must be forgotten, and some not.")
+        self.counted, self.uncounted = (
+            MNF(network, layers=part, samples=samples, seed=seed, **options) for part in (kept, lost)
+        )
         for part in (self.counted, self.uncounted):
             part.network.requires_grad_(False)
 
@@ -53,4 +62,4 @@ class ForgetfulMNF(WeightPosterior):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
-        return {"layers": self.weights.layers, **self.options}
+        return self.counted.config() | super().config() | {"forgotten": self.uncounted.weights.names}
