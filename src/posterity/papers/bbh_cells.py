@@ -18,8 +18,8 @@ its published weight beside the likelihood of one, and where it rises that is of
 
 What differs from the code: at size `small`, where steps are few, all have AdamW. Generators start at the scale of the
 fan-in (TensorFlow's start is 25 times too small). The size of the noise is not published: it is 8. MNF's divergence
-holds all layers and its σ are not clipped. BatchNorm does not see the test
-images: functions that are drawn have the statistics of training images, measured for each of them.
+holds all layers and its σ are not clipped. BatchNorm does not see the test images: functions that are drawn have the
+statistics of training images, measured for each of them.
 """
 
 import math
@@ -39,9 +39,8 @@ METHODS = {
     "iBNN": "ibnn",
     "LIVI": "livi",
 }
-#: What is set in other ways in tables 3 and 4, beside the two protocols: the method, what is changed, and the cell's
-#: ending.
 TENTH, FORGETS = "a tenth of the divergence", "as published, the divergence of convolutions forgotten"
+#: What is set in other ways in tables 3 and 4, beside the two protocols: method, what is changed, the cell's ending.
 OTHER = {
     "mnist": (
         ("BbB", TENTH, "bbb"),

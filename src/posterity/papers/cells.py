@@ -48,8 +48,6 @@ ON_GPU: dict[str, dict[str, Any]] = {
     "float32": {"graph": True},
     "float32, compiled": {"compile": True, "graph": True},
 }
-
-
 #: By short name; a further one is of the papers alone.
 METHODS: dict[str, Any] = posterity.methods() | {"forgetful-mnf": ForgetfulMNF}
 
