@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
 
 Result = TypeVar("Result")
 _ON: ContextVar[bool] = ContextVar("branches", default=False)
@@ -28,11 +27,6 @@ def branching(on: bool = True) -> Iterator[None]:
 def branches() -> bool:
     """Whether work branches here. Outside a graph launches are what takes time, and more streams would need more."""
     return not torch.compiler.is_compiling() and _ON.get()  # in this order: a compiler cannot follow the second
-
-
-def keeps_tensors(network: nn.Module) -> bool:
-    """Whether modules hold tensors of their own making, which one call may leave to the next."""
-    return any(isinstance(value, Tensor) for module in network.modules() for value in vars(module).values())
 
 
 def side_by_side(work: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:

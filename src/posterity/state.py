@@ -65,6 +65,16 @@ def unchanged(network: nn.Module) -> Iterator[None]:
         snapshot.restore()
 
 
+def keeps_tensors(network: nn.Module) -> bool:
+    """Whether modules hold tensors beside parameters and buffers, which one call may leave to the next."""
+    return any(
+        bool(_tensors(value))
+        for module in network.modules()
+        for key, value in vars(module).items()
+        if key not in _INTERNAL
+    )
+
+
 def alone() -> contextlib.AbstractContextManager[Any]:
     """No other thread is in here; a compiler, which knows no threads, sees nothing of it."""
     return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME

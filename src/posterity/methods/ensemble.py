@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from posterity import inputs
-from posterity.branches import branches, keeps_tensors, side_by_side
+from posterity.branches import branches, side_by_side
 from posterity.errors import Error
 from posterity.folding import TOGETHER
 from posterity.functions import Functions
@@ -31,7 +31,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
-from posterity.state import allow_again, clean, duplicate, forget, refuse_again, seeded
+from posterity.state import allow_again, clean, duplicate, forget, keeps_tensors, refuse_again, seeded
 from posterity.weights import Weights
 
 
