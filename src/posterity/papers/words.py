@@ -160,10 +160,10 @@ below or in the records of the networks, `reproductions/full/cells`.
   epochs of its having all its weight, with weights 2 to 16 times as wide as the prior: 89 % of errors, where 1.1 was
   published, and as many with the hidden layers of equal size. And the layer-wise ones have 90 times the parameters of
   the sliced ones: with equally many they are no better, 1.33 % and 1.17, though the least sure of outliers of all that
-  learned, by far, and of digits. At size *small* only the layer-wise ones learn well. LIVI, which stands beside them by its own defaults (rate, schedule and optimiser too), has a fifth of
-  the parameters of equal ones and fewer errors, but nearly no epistemic uncertainty (0.0001 nats of 0.043) and the
-  lowest AUROC of table 3 by the total: 64 noise variables for 431,080 weights, and a deviation of 0.05/√fan-in in all
-  other directions, are nearly a point.
+  learned, by far, and of digits. At size *small* only the layer-wise ones learn well. LIVI, which stands beside them by
+  its own defaults (rate, schedule and optimiser too), has a fifth of the parameters of equal ones and fewer errors, but
+  nearly no epistemic uncertainty (0.0001 nats of 0.043) and the lowest AUROC of table 3 by the total: 64 noise
+  variables for 431,080 weights, and a deviation of 0.05/√fan-in in all other directions, are nearly a point.
 - *The errors on digits*: all six come to the published ones within chance, and all but MNF to the published areas
   outside. For BbB what ρ is counts there: with σ = softplus(ρ) in place of the authors' exp(ρ/2) a network had an
   area of 0.540 on outliers (and 1.03 % of errors), where this one has 0.457 (0.77 %), and 0.41 (0.72 %) is published.
@@ -217,8 +217,8 @@ below or in the records of the networks, `reproductions/full/cells`.
 - *BbB and BbH on CIFAR5*. BbB's noise, which starts at σ = 3e-7 as published, takes 130 epochs to be felt: until then
   its likelihood improves as that of MAP does, and it is scored before the bound has converged, at 6.5 nats of
   divergence an image. With σ = softplus(ρ), by which the noise grows 2.4 times as fast, a network had 18.32 %, and by
-  default, where its likelihood is best after a quarter of training, BbB has 15.28. BbH as published has an area of 0.557
-  outside (0.51 in the slides, within chance) and 0.742 inside (0.68), and underfits: at a rate of 0.0001 its 247
+  default, where its likelihood is best after a quarter of training, BbB has 15.28. BbH as published has an area of
+  0.557 outside (0.51 in the slides, within chance) and 0.742 inside (0.68), and underfits: at a rate of 0.0001 its 247
   million parameters have brought the NLL of training images to 0.39 after 200 epochs, where it still falls (MAP 0.18),
   and that of test images to 0.40. It is well calibrated, with little epistemic uncertainty (0.025 nats of 0.415). Here
   too the divergence is negative, from the 83rd epoch on, and rewards width. With the defaults BbH has 21.62. It may be
@@ -228,8 +228,8 @@ below or in the records of the networks, `reproductions/full/cells`.
 - *Who is less sure of outliers tells them better*: did not hold on CIFAR5, where BbH, MNF and BbB, with most errors,
   are the least sure and, by the defaults, the worst detectors (AUROC 0.64 to 0.70); LIVI has 0.71, MAP and MC-dropout
   0.74, iBNN 0.75, the ensemble 0.76. As published MNF, the least sure, is the worst too (0.67), then BbH (0.70); the
-  ensemble, surer than all but MAP, is the best (0.75). What a ResNet-14 learns of 2,000 images tells no detectors apart; ensembles and
-  MNF are left out at that size, and MC-dropout with the defaults.
+  ensemble, surer than all but MAP, is the best (0.75). What a ResNet-14 learns of 2,000 images tells no detectors
+  apart; ensembles and MNF are left out at that size, and MC-dropout with the defaults.
 """,
     ),
 }
