@@ -31,6 +31,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"  # a page is run again when its code changes; `make clean` forgets
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+nb_execution_show_tb = True  # else a page that fails says no more than that
 nb_execution_in_temp = True
 nb_merge_streams = True
 

@@ -1,5 +1,7 @@
 """Likelihoods against torch's own losses and distributions, and the shapes that must not broadcast in silence."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -77,6 +79,17 @@ def test_heteroscedastic_deviations_stay_within_bounds_and_outputs_come_in_pairs
     for shape in ((S, B, 3), (S, B)):
         with pytest.raises(posterity.Error, match="even number"):
             likelihood.moments(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(("log_std", "back"), [(-12.0, -1.0), (25.0, 1.0)])
+def test_a_deviation_beyond_its_bounds_comes_back(log_std, back):
+    """The gradient of the loss is that at the bound."""
+    outputs = torch.tensor([[[0.0, log_std]]], requires_grad=True)
+    likelihood = posterity.Gaussian(heteroscedastic=True)
+    (slope,) = torch.autograd.grad(-likelihood.log_prob(outputs, torch.tensor([[0.1]])).sum(), outputs)
+    assert float(slope[0, 0, 1]) * back > 0.5
+    infinite = torch.tensor([[[0.0, math.inf]]])
+    assert float(likelihood.moments(infinite)[1]) == 20.0
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,11 @@ def test_bhattacharyya_has_the_coefficient_one_quarter():
     torch.testing.assert_close(mixtures.bhattacharyya(means, stds)[0, 1], exact)
 
 
+def test_equal_components_of_many_nodes_are_at_no_distance():
+    means, stds = torch.ones(3, 200_000), torch.full((3, 200_000), 0.1)
+    assert float(mixtures.bhattacharyya(means, stds).abs().max()) < 1e-6
+
+
 def test_identical_components_are_one_gaussian_for_the_bound():
     means, stds = mixture(1, 5)
     one = mixtures.bound(means, stds, S)

@@ -59,6 +59,13 @@ def test_quantiles_invert_the_distribution_function(q):
     torch.testing.assert_close(p.cdf(p.quantile(q)), torch.full((B, 1), q, dtype=torch.float64))
 
 
+@pytest.mark.parametrize(("level", "end"), [(1 - 1e-6, 4.891638), (1 - 1e-7, 5.326724), (1 - 1e-8, 5.730729)])
+def test_an_interval_of_nearly_all_is_right_at_both_ends_in_single_precision(level, end):
+    low, high = GaussianPrediction(torch.zeros(1, 1, 1), torch.ones(1, 1, 1)).interval(level)
+    assert low.dtype == torch.float32
+    assert [float(low), float(high)] == pytest.approx([-end, end], abs=1e-5)
+
+
 def test_an_interval_holds_its_share_and_is_not_mean_plus_minus_std():
     far = GaussianPrediction(torch.tensor([-5.0, 5.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.01))
     low, high = far.interval(0.9)
@@ -128,6 +135,12 @@ def test_bernoulli_parts_are_binary_entropies():
     torch.testing.assert_close(p.aleatoric, torch.distributions.Bernoulli(probs).entropy().mean(0))
     y = torch.tensor([[0.0, 1.0]]).expand(B, 2)
     torch.testing.assert_close(p.log_prob(y), (probs.mean(0)[:, 1] * (1 - probs.mean(0)[:, 0])).log())
+
+
+def test_a_certain_yes_has_a_finite_logarithm():
+    p = BernoulliPrediction(torch.tensor([0.0, 1.0]), torch.zeros(2))
+    assert float(p.log_prob(torch.ones(2))[1]) == pytest.approx(0.0, abs=1e-11)
+    assert bool(p.log_prob(torch.zeros(2)).isfinite().all())
 
 
 def posterior() -> posterity.Posterior:

@@ -157,7 +157,8 @@ class Gaussian(Likelihood):
         if outputs.dim() < 3 or outputs.shape[2] % 2:
             raise Error("A heteroscedastic network needs an even number of outputs: means, then log deviations.")
         mean, log_std = outputs.chunk(2, dim=2)
-        return mean, log_std.clamp(-10.0, 20.0)
+        # The gradient goes on through the bounds: from beyond them σ could not come back.
+        return mean, log_std.detach().clamp(-10.0, 20.0) + (log_std - log_std.detach()).nan_to_num()
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """−½ ((y − μ)/σ)² − log σ − ½ log 2π, summed over outputs."""

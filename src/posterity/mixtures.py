@@ -57,11 +57,12 @@ def bhattacharyya(means: Tensor, stds: Tensor) -> Tensor:
     total = means.new_zeros(len(means), len(means))
     step = max(1, _PAIRWISE // len(means) ** 2)
     for mean, std in zip(means.split(step, 1), stds.split(step, 1), strict=True):
-        square, own = std**2, std.log().sum(1)
+        square = std**2
         variance = square.unsqueeze(0) + square.unsqueeze(1)
         distance = (mean.unsqueeze(0) - mean.unsqueeze(1)) ** 2
-        spread = variance.log().sum(2) - own.unsqueeze(0) - own.unsqueeze(1) - mean.shape[1] * math.log(2)
-        total = total + 0.25 * (distance / variance).sum(2) + 0.5 * spread
+        # The logarithm of each ratio: sums of the parts' logarithms would differ by more than their difference.
+        spread = (variance / (2 * std.unsqueeze(0) * std.unsqueeze(1))).log()
+        total = total + (0.25 * distance / variance + 0.5 * spread).sum(2)
     return total
 
 

@@ -188,7 +188,7 @@ class BernoulliPrediction(Prediction):
         self.probs = probs
         self.aleatoric = aleatoric
         self.epistemic = (_binary_entropy(probs) - aleatoric).clamp(min=0)
-        self.logits = torch.logit(probs, eps=1e-12) if logits is None else logits
+        self.logits = torch.logit(probs.double(), eps=1e-12) if logits is None else logits
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed labels."""
@@ -252,13 +252,14 @@ class GaussianPrediction(Prediction):
     def quantile(self, q: float) -> Tensor:
         """The q-quantile of the mixture, by bisection, of the shape of `mean`."""
         q = _part(q, "A quantile")
-        reach = self.variances.sqrt() * (abs(_normal_quantile(q)) + 1)
-        low, high = (self.means - reach).amin(0), (self.means + reach).amax(0)
+        means, stds = self.means.double(), self.variances.double().sqrt()  # tails are lost in single precision
+        reach = stds * (abs(_normal_quantile(q)) + 1)
+        low, high = (means - reach).amin(0), (means + reach).amax(0)
         for _ in range(50):
             middle = (low + high) / 2
-            below = self.cdf(middle) < q
+            below = torch.special.ndtr((middle - means) / stds).mean(0) < q
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        return ((low + high) / 2).to(self.means)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds `level` of the mixture's mass: lower and upper ends."""

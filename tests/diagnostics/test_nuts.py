@@ -65,6 +65,16 @@ def test_chains_apart_are_seen():
     assert split_rhat(values + np.array([0.0, 3.0])[:, None, None]).max() > 1.5
 
 
+def test_what_does_not_move_is_mixed_where_chains_agree():
+    values = np.zeros((2, 8, 3))
+    values[1, :, 1] = 1.0  # each chain is at a point of its own
+    values[..., 2] = np.random.default_rng(0).normal(size=(2, 8))
+    same, apart, moving = split_rhat(values)
+    assert same == pytest.approx(1.0)
+    assert apart == np.inf
+    assert np.isfinite(moving)
+
+
 def test_a_start_outside_the_density_is_refused():
     with pytest.raises(Error, match="not finite"):
         nuts(lambda q: (np.inf, q), np.zeros((1, 1)))

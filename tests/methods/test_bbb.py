@@ -53,6 +53,13 @@ def test_the_divergence_is_that_of_independent_gaussians_summed_over_weights():
     assert posterior.means.shape == posterior.spreads.shape == (count,)
 
 
+def test_the_divergence_of_many_weights_at_the_prior_is_nothing():
+    posterior = BayesByBackprop(nn.Linear(2_000, 1_000, bias=False), prior_std=0.37)
+    with torch.no_grad():
+        posterior.means.zero_()
+    assert float(spread(posterior, 0.37).divergence()) == pytest.approx(0.0, abs=0.01)
+
+
 def test_both_parametrisations_start_alike_and_by_the_log_variance_noise_grows_half_as_fast():
     ends = {}
     for kind in ("softplus", "log_variance"):

@@ -12,7 +12,7 @@ import posterity
 import scenarios
 from common import ConvNet, generator, mlp, seeded
 from posterity.generators import LAYOUTS
-from posterity.methods.bbh import BayesByHypernet, nearest_neighbour_kl
+from posterity.methods.bbh import BayesByHypernet, _information, nearest_neighbour_kl
 
 SHARED = [True, False]
 
@@ -95,6 +95,17 @@ def test_the_gradient_of_the_nearest_neighbour_estimate():
     twins = draws.detach()[[0, 0, 1]].requires_grad_()  # two draws in one place: no direction to move in
     (slope,) = torch.autograd.grad(nearest_neighbour_kl(twins, prior), twins)
     assert bool(slope.isfinite().all())
+
+
+def test_what_the_noise_says_of_many_weights_keeps_its_digits():
+    """Squares of a million numbers of jitter are common to all pairs; what differs are a few units."""
+    g = generator()
+    clean = 30 * torch.randn(1_000_000, generator=g) + 1e-3 * torch.randn(5, 1_000_000, generator=g)
+    flat = clean + torch.randn(clean.shape, generator=g)
+    pairs = -0.5 * (flat.double().unsqueeze(1) - clean.double()).square().sum(2)
+    exact = (pairs.diagonal() - pairs.logsumexp(1)).mean() + math.log(5)
+    assert 0.1 < float(exact) < math.log(5) - 0.1
+    torch.testing.assert_close(_information(flat, clean).double(), exact, rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["linearised", "bound", "nearest"])

@@ -89,7 +89,8 @@ def split_rhat(values: Array) -> Array:
     parts = np.concatenate([values[:, :half], values[:, half : 2 * half]])
     within = parts.var(axis=1, ddof=1).mean(axis=0)
     between = parts.mean(axis=1).var(axis=0, ddof=1)
-    ratio: Array = np.sqrt((half - 1) / half + between / within)
+    alike = np.where(between > 0, np.inf, 1 / half)  # where nothing moves
+    ratio: Array = np.sqrt((half - 1) / half + np.divide(between, within, out=alike, where=within > 0))
     return ratio
 
 

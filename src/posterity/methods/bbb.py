@@ -117,7 +117,6 @@ class BayesByBackprop(WeightPosterior):
         stds = scales.repeat_interleave(sizes) if scales.shape == sizes.shape else scales.expand_as(means)
         self.register_buffer("prior_std", scales)
         self.register_buffer("prior_stds", wide(stds).clone(), persistent=False)
-        self.constant = float((self.prior_stds.double().log() - 0.5).sum())
         self.register_buffer("prior_mean", means.clone() if centred else None)
         self.means = nn.Parameter(means)
         stds = self.init_std * self.prior_stds
@@ -168,8 +167,8 @@ class BayesByBackprop(WeightPosterior):
         means, stds, prior = wide(self.means), wide(self.stds), wide(self.prior_stds)
         offset = means if self.prior_mean is None else means - wide(self.prior_mean)
         if self.prior == "gaussian":
-            squares = (stds / prior).square() + (offset / prior).square()
-            return 0.5 * squares.sum() - stds.log().sum() + self.constant
+            ratio = stds / prior
+            return (0.5 * (ratio.square() - 1 + (offset / prior).square()) - ratio.log()).sum()
         w = offset + stds * randn(means.shape, means, generator)
         share = torch.tensor([self.share, 1 - self.share], dtype=w.dtype, device=w.device).log()
         broad, slim = (p - (w / s) ** 2 / 2 - s.log() for p, s in zip(share, (prior, self.narrow * prior), strict=True))
