@@ -17,17 +17,18 @@ from posterity.papers.bbh_cells import (
     LAYOUTS,
     PROTOCOLS,
     SLIDES,
+    SUCCESSOR,
     N,
     Named,
     cell,
-    contenders,
+    compared,
     layout,
     livi,
     one_number,
     others,
     recorded,
 )
-from posterity.papers.bbh_figures import attacks, weights
+from posterity.papers.bbh_figures import attacks, scores, weights
 from posterity.papers.bbh_toy import toy
 from posterity.papers.cells import Cell
 from posterity.papers.reproduction import DEVIATIONS, Bench, Entry, Outcome, Table, verdict
@@ -61,7 +62,7 @@ def table_1(bench: Bench) -> Outcome:
     for title, equal in (("hidden layers as published", False), ("about equally many parameters", True)):
         cells = {kind: layout(bench, kind, equal) for kind in LAYOUTS}
         cells |= {} if equal else {ONE_NUMBER: one_number(bench)}
-        cells["LIVI"] = livi(bench)
+        cells[SUCCESSOR] = livi(bench)
         numbers[title] = means(recorded(bench, cells))
         missing += _missing(title, cells, numbers[title])
     tables = []
@@ -72,8 +73,7 @@ def table_1(bench: Bench) -> Outcome:
         lines = []
         for kind, values in of.items():
             known = published.BBH_LAYOUTS.get(kind.partition(",")[0]) if bench.size != "smoke" else None
-            label = "LIVI, by default" if kind == "LIVI" else kind
-            lines.append([label, f"{values['parameters'] / 1e6:.3g}", *_line(values, known, shown)])
+            lines.append([kind, f"{values['parameters'] / 1e6:.3g}", *_line(values, known, shown)])
         if lines:
             tables.append(Table(f"MNIST by the kind of generator, {title}", columns, lines))
         findings += _layout_claims(title, of)
@@ -92,8 +92,9 @@ def table_4(bench: Bench) -> Outcome:
 
 def runtime(bench: Bench) -> Outcome:
     """What an epoch of tables 1 and 3 takes, each method alone on the machine and all by the same `fit`."""
-    cells = {PROTOCOLS[protocol]: contenders(bench, "mnist", protocol) for protocol in PROTOCOLS}
-    cells["by the kind of generator"] = {kind: layout(bench, kind, False) for kind in LAYOUTS}
+    cells = {PROTOCOLS[protocol]: compared(bench, "mnist", protocol) for protocol in PROTOCOLS}
+    generators = {kind: layout(bench, kind, False) for kind in LAYOUTS}
+    cells["by the kind of generator"] = generators | {SUCCESSOR: livi(bench)}
     numbers, tables, findings = {}, [], []
     for title, of in cells.items():
         timed = {method: _timed(bench, *named) for method, named in of.items()}
@@ -125,6 +126,7 @@ def _timed(bench: Bench, name: str, made: Cell) -> list[float]:
 
 def runtime_claims(title: str, seconds: Mapping[str, float]) -> list[str]:
     """What the slides say of the time."""
+    seconds = {method: value for method, value in seconds.items() if method != SUCCESSOR}
     words = ", ".join(f"{method} {value:.3g}" for method, value in seconds.items())
     if "single" in seconds:
         held = min(seconds, key=lambda k: seconds[k]) == "single"
@@ -150,7 +152,7 @@ def _sizes(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[float]]) -> Outcome:
-    cells = {protocol: contenders(bench, place, protocol) for protocol in PROTOCOLS}
+    cells = {protocol: compared(bench, place, protocol) for protocol in PROTOCOLS}
     numbers = {protocol: means(recorded(bench, of)) for protocol, of in cells.items()}
     tables, findings = [], [_size(cell(bench, place, "published", "BbH"), place)]
     if "ensemble" in numbers["published"]:
@@ -167,6 +169,7 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         tables.append(Table(f"{title}, {PROTOCOLS[protocol]}", columns, lines))
         findings += _missing(PROTOCOLS[protocol], cells[protocol], found)
         findings += claims(PROTOCOLS[protocol], found, slides=place == "mnist")
+    picture = scores(numbers, known if bench.size != "smoke" else {})
     rows = others(bench, place)
     numbers["other"] = means(recorded(bench, rows))
     lines = [
@@ -175,7 +178,7 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
     ]
     tables += [Table(f"{title}, set in other ways", columns, lines)] if lines else []
     findings += _missing("set in other ways", rows, numbers["other"])
-    return Outcome(numbers, tables, findings)
+    return Outcome(numbers, tables, findings, picture)
 
 
 def _missing(title: str, cells: Named, found: Numbers) -> list[str]:
@@ -199,6 +202,7 @@ def _line(values: Mapping[str, float], known: Sequence[float] | None, shown: Col
 
 def claims(protocol: str, found: Numbers, slides: bool) -> list[str]:
     """What the slides say of the numbers, and whether these numbers say it too."""
+    found = {method: values for method, values in found.items() if method != SUCCESSOR}
     theirs = {method: values for method, values in found.items() if method in SLIDES}
     if "BbH" not in theirs or len(theirs) < 2:
         return []
@@ -267,7 +271,7 @@ def _place(number: int) -> str:
 def _layout_claims(title: str, found: Numbers) -> list[str]:
     if not set(found) >= set(LAYOUTS):
         return []
-    found = {kind: values for kind, values in found.items() if kind != "LIVI"}
+    found = {kind: values for kind, values in found.items() if kind != SUCCESSOR}
     best = min(found, key=lambda k: found[k]["error"])
     idle = [k for k, values in found.items() if values["error"] > IDLE]
     rest = [k for k in found if k not in ("layer-wise", *idle)]

@@ -63,6 +63,8 @@ OTHER = {
 }
 #: Those that the slides compare.
 SLIDES = tuple(METHODS)[:6]
+#: The hypernet's successor, beside hypernets that are set in other ways than by default.
+SUCCESSOR = "LIVI, by default"
 PROTOCOLS = {"published": "as published", "fair": "with the library's defaults"}
 LAYOUTS = {"single": "single", "sliced": "sliced", "layer-wise": "tensor"}
 #: Hidden layers of the layer-wise generators: the published ones make 222 million parameters.
@@ -96,6 +98,12 @@ def methods(bench: Bench, place: str, protocol: str) -> list[str]:
 def contenders(bench: Bench, place: str, protocol: str) -> Named:
     """What a table holds, by method."""
     return {m: (name(place, protocol, m), cell(bench, place, protocol, m)) for m in methods(bench, place, protocol)}
+
+
+def compared(bench: Bench, place: str, protocol: str) -> Named:
+    """What a table shows: its contenders, and LIVI where it is none of them."""
+    cells = contenders(bench, place, protocol)
+    return cells if "LIVI" in cells else cells | {SUCCESSOR: contenders(bench, place, "fair")["LIVI"]}
 
 
 def recorded(bench: Bench, cells: Named) -> dict[str, list[dict[str, Any]]]:

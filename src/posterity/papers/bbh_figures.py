@@ -1,15 +1,18 @@
-"""Attacks on the networks of table 3 of Bayes by Hypernet, and their weights; nothing is trained here beyond them."""
+"""Pictures of Bayes by Hypernet's tables 3 and 4, attacks on the networks of table 3, and their weights.
+
+Nothing is trained here beyond the tables.
+"""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posterity.papers.bbh_cells import PROTOCOLS, SLIDES, cell, contenders, recorded
+from posterity.papers.bbh_cells import METHODS, PROTOCOLS, SLIDES, SUCCESSOR, compared, contenders, recorded
 from posterity.papers.cells import Cell
 from posterity.papers.outliers import BINS, SHOWN
 from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table, verdict
-from posterity.plots.common import legend, panels
+from posterity.plots.common import legend, listing, panels
 from posterity.report.canvas import FAINT, INK, color, described
 
 if TYPE_CHECKING:
@@ -20,19 +23,70 @@ ATTACKS = {"slides": "attack of the slides", "expected": "full attack"}
 WEIGHTS = (("BbB", "fair"), ("MNF", "fair"), ("BbH", "fair"), ("LIVI", "fair"), ("BbH", "published"))
 
 
+#: How the slides, and the networks trained by each protocol, are marked.
+MARKS = {"slides": "o", "published": "o", "fair": "s"}
+
 Curves = dict[str, dict[str, dict[str, Any]]]
+
+
+def scores(
+    found: Mapping[str, Mapping[str, Mapping[str, float]]], known: Mapping[str, Sequence[float]]
+) -> "Figure | None":
+    """Errors and the area outside beside those of the slides; and whether who is less sure of outliers tells them."""
+    marked = [("slides", m, {"error": v[0] / 100, "outside_auc": v[2]}) for m, v in known.items()]
+    marked += [(protocol, m, values) for protocol, of in found.items() for m, values in of.items() if m in METHODS]
+    if len(marked) == len(known):
+        return None
+    methods, places = list(METHODS), list(MARKS)
+    with panels(1, 3, 10.4, 4.2) as (figure, grid):
+        for protocol, method, values in marked:
+            style = _mark(protocol, color(methods.index(method)))
+            at = methods.index(method) + 0.22 * (places.index(protocol) - 1)
+            grid[0][0].plot(at, 100 * values["error"], zorder=3, **style)
+            grid[0][1].plot(at, values["outside_auc"], zorder=3, **style)
+            if "auroc_total" in values:
+                grid[0][2].plot(values["outside_auc"], values["auroc_total"], zorder=3, **style)
+        unsure = "AUC outliers (low: unsure)"
+        for axes, label in zip(grid[0], ("error, %", unsure, "AUROC, total"), strict=True):
+            axes.set_ylabel(label)
+        for axes in grid[0][:2]:
+            axes.set_xticks(range(len(methods)), methods, rotation=40, ha="right")
+        grid[0][2].set_xlabel(unsure)
+        names = {"slides": "the slides", **PROTOCOLS}
+        keys = [(label, _mark(protocol, INK)) for protocol, label in names.items()]
+        keys += [(method, {"marker": "D", "color": color(at), "linestyle": ""}) for at, method in enumerate(methods)]
+        legend(figure, [grid[0][2].plot([], [], label=label, **style)[0] for label, style in keys], columns=6)
+    told = {
+        protocol: listing({m: f"{values['auroc_total']:.3f}" for m, values in of.items() if m in METHODS})
+        for protocol, of in found.items()
+    }
+    words = [f"{PROTOCOLS[protocol]}: {line}" for protocol, line in told.items()]
+    return described(
+        figure,
+        "Error and the area under the distribution of entropy on outliers by method, beside those of the slides, and",
+        f"that area against the AUROC of detection. AUROC {'; '.join(words)}.",
+    )
+
+
+def _mark(protocol: str, shade: str) -> dict[str, Any]:
+    return {
+        "marker": MARKS[protocol],
+        "color": shade,
+        "markerfacecolor": "white" if protocol == "slides" else shade,
+        "markersize": 6,
+        "linestyle": "",
+    }
 
 
 def attacks(bench: Bench) -> Outcome:
     """The first test images, FGSM of size ε in units of pixels, by training and by the protocol of the attack."""
     curves: Curves = {}
     for protocol, words in PROTOCOLS.items():
-        found = recorded(bench, contenders(bench, "mnist", protocol))
+        cells = compared(bench, "mnist", protocol)
+        found = recorded(bench, cells)
         for attack in ATTACKS:
             curves[f"{words}, {ATTACKS[attack]}"] = {
-                method: _curve(
-                    [record["attacks"][attack] for record in records], cell(bench, "mnist", protocol, method)
-                )
+                method: _curve([record["attacks"][attack] for record in records], cells[method][1])
                 for method, records in found.items()
             }
     tables = [_attack_table(place, methods) for place, methods in curves.items()]
@@ -94,7 +148,7 @@ def attack_claims(curves: Curves) -> list[str]:
             f"Trained {place}: that BbH is the least vulnerable {verdict(lead > 0, clear)} (mean error in % over ε: "
             f"{ranked}); a pixel moved by {theirs['BbH']['moved']:.2f} ε against BbH" + _against(theirs) + "."
         )
-        ours = {m: curve for m, curve in methods.items() if m not in SLIDES}
+        ours = {m: curve for m, curve in methods.items() if m not in (*SLIDES, SUCCESSOR)}
         if ours:
             listed = ", ".join(f"{m} {100 * c['mean_error']:.1f}" for m, c in sorted(ours.items(), key=_by_error))
             said.append(f"Trained {place}: beyond the slides, {listed}.")
@@ -111,7 +165,7 @@ def _against(methods: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _attack_picture(curves: Curves) -> "Figure":
     """A column for each training and attack; error above, entropy below."""
-    methods = list(dict.fromkeys(m for found in curves.values() for m in found))
+    methods = list(METHODS)
     with panels(2, len(curves), 2.7 * len(curves), 5.2, sharex=True, sharey="row") as (figure, grid):
         for column, (place, found) in enumerate(curves.items()):
             for row, (key, label, factor) in enumerate((("error", "error, %", 100), ("total", "entropy, nats", 1))):
@@ -119,9 +173,9 @@ def _attack_picture(curves: Curves) -> "Figure":
                 for method, curve in found.items():
                     points = [(line["eps"], factor * line[key]) for line in curve["lines"]]
                     width = 2.4 if method == "BbH" else 1.2
-                    style = {"color": color(methods.index(method)), "linewidth": width, "markersize": 3}
+                    style = {"color": color(methods.index(_short(method))), "linewidth": width, "markersize": 3}
                     line = "o-" if method in SLIDES else "o--"
-                    axes.plot(*zip(*points, strict=True), line, label=method, zorder=3, **style)
+                    axes.plot(*zip(*points, strict=True), line, label=_short(method), zorder=3, **style)
                 axes.grid(color=FAINT)
                 if not column:
                     axes.set_ylabel(label)
@@ -139,6 +193,11 @@ def _attack_picture(curves: Curves) -> "Figure":
         "Error and predictive entropy against the size of an attack. Mean error over sizes:",
         f"{'; '.join(words)}.",
     )
+
+
+def _short(method: str) -> str:
+    """Without how it is set."""
+    return method.partition(",")[0]
 
 
 def weights(bench: Bench) -> Outcome:
