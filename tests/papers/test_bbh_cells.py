@@ -120,6 +120,8 @@ def test_other_settings():
         assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
         assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
     assert len({name for name, _ in bbh_cells.others(FULL, "mnist").values()}) == 9
+    whole = bbh_cells.others(FULL, "mnist")["MNF, as published, with all of its divergence"]
+    assert whole == ("bbh-mnist-published-mnf", bbh_cells.cell(FULL, "mnist", "published", "MNF"))
 
 
 def test_other_settings_of_cifar5():
@@ -138,7 +140,7 @@ def test_other_settings_of_cifar5():
 
 @pytest.mark.parametrize("place", ["mnist", "cifar5"])
 def test_what_the_authors_mnf_forgets_is_its_convolutions(place):
-    name, cell = bbh_cells.other(FULL, place, "MNF", "forgetful-mnf")
+    name, cell = bbh_cells.contenders(FULL, place, "published")["MNF"]
     whole = bbh_cells.cell(FULL, place, "published", "MNF")
     assert name == f"bbh-{place}-other-forgetful-mnf"
     assert cell == replace(whole, method="forgetful-mnf", posterior=whole.posterior | {"forgotten": "*conv*"})
@@ -156,6 +158,20 @@ def test_livi_stands_beside_the_generators_with_their_network_and_epochs():
     beside, (name, made) = bbh_cells.layout(small, "single", False)[1], bbh_cells.livi(small)
     assert (name, made.network, made.fit["epochs"]) == ("bbh-mnist-livi", beside.network, beside.fit["epochs"])
     assert bbh_cells.one_number(FULL)[1].posterior["noise"] == 1
+
+
+def test_kinds_of_generators_by_the_defaults_differ_in_the_generator_alone():
+    fair = bbh_cells.cell(FULL, "mnist", "fair", "BbH")
+    assert bbh_cells.bound(FULL, "chunked") == ("bbh-mnist-fair-bbh", fair)
+    for kind, own in (("sliced", {"layout": "sliced"}), ("single", {"layout": "single", "chunk": 3_316})):
+        name, made = bbh_cells.bound(FULL, kind)
+        assert name == f"bbh-mnist-{kind}-bound"
+        posterior = own | {"hidden": bbh_cells.EQUAL["full"][kind]}
+        assert made == replace(fair, posterior=posterior, attacked=0, weighed=0)
+    small = Bench(Path(), "small")
+    _, made = bbh_cells.bound(small, "chunked")
+    assert made.network == bbh_cells.layout(small, "sliced", True)[1].network
+    assert (made.fit, made.posterior) == ({"epochs": 20, "batch_size": 100}, {})
 
 
 def test_the_annealing_is_the_slides():

@@ -33,6 +33,7 @@ def scores(
     found: Mapping[str, Mapping[str, Mapping[str, float]]], known: Mapping[str, Sequence[float]]
 ) -> "Figure | None":
     """Errors and the area outside beside those of the slides; and whether who is less sure of outliers tells them."""
+    marked: list[tuple[str, str, Mapping[str, float]]]
     marked = [("slides", m, {"error": v[0] / 100, "outside_auc": v[2]}) for m, v in known.items()]
     marked += [(protocol, m, values) for protocol, of in found.items() for m, values in of.items() if m in METHODS]
     if len(marked) == len(known):
@@ -90,7 +91,7 @@ def attacks(bench: Bench) -> Outcome:
                 for method, records in found.items()
             }
     tables = [_attack_table(place, methods) for place, methods in curves.items()]
-    return Outcome(curves, tables, attack_claims(curves), _attack_picture(curves))
+    return Outcome(curves, tables, [*attack_claims(curves), *worse_of_both(curves)], _attack_picture(curves))
 
 
 def _attack_table(place: str, methods: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -152,6 +153,22 @@ def attack_claims(curves: Curves) -> list[str]:
         if ours:
             listed = ", ".join(f"{m} {100 * c['mean_error']:.1f}" for m, c in sorted(ours.items(), key=_by_error))
             said.append(f"Trained {place}: beyond the slides, {listed}.")
+    return said
+
+
+def worse_of_both(curves: Curves) -> list[str]:
+    """The error of each under the worse attack of each size: neither attack is the stronger one throughout."""
+    said = []
+    for words in PROTOCOLS.values():
+        both = [curves.get(f"{words}, {attack}", {}) for attack in ATTACKS.values()]
+        errors = {}
+        for method in (m for m in both[0] if m != SUCCESSOR):
+            pairs = zip(*(found[method]["lines"] for found in both), strict=True)
+            worst = [max(line["error"] for line in pair) for pair in pairs if pair[0]["eps"] > 0]
+            errors[method] = 100 * statistics.fmean(worst)
+        if errors:
+            ranked = ", ".join(f"{m} {errors[m]:.1f}" for m in sorted(errors, key=lambda m: errors[m]))
+            said.append(f"Trained {words}: by the worse of both attacks at each size the mean error in % is {ranked}.")
     return said
 
 

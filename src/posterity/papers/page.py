@@ -7,6 +7,7 @@ RESULTS is a folder that `posterity reproduce` wrote. Pictures are copied beside
 
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ def page(paper: str, results: Path, target: Path) -> None:
     """Write the page of a paper."""
     if paper not in PAPERS:
         raise Error(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
-    title, words = PAPERS[paper]
+    title, words, notes = PAPERS[paper]
     lines = [f"# {title}", "", words.strip(), ""]
     for entry in entries().values():
         if not entry.name.startswith(f"{paper}-"):
             continue
         found = {size: read(results / size / f"{entry.name}.json") for size in SHOWN}
         lines += [f"## {_number(entry.name, paper)}: {_inside(entry.title)}", ""]
+        lines += [notes[entry.name].strip(), ""] if entry.name in notes else []
         if not any(found.values()):
             lines += ["Not run yet.", ""]
         for size, record in found.items():
@@ -50,7 +52,7 @@ def _inside(title: str) -> str:
 
 def _section(size: str, record: dict[str, Any], results: Path, target: Path) -> list[str]:
     """One size of one table or figure."""
-    lines = [f"**Size {size}** ({SIZES[size]})", ""]
+    lines = [f"**Size {size}** ({SIZES[size].partition(':')[0]})", ""]
     made = results / size / f"{record['entry']}.png"
     shown = target.parent / "images" / f"{size}-{made.name}"
     if made.is_file():
@@ -81,12 +83,13 @@ def _facts(size: str, record: dict[str, Any], results: Path) -> str:
     """Command, seeds, versions, machine and time of the entry and of the networks it rests on."""
     cells = [cell for name in record["cells"] if (cell := read(results / size / "cells" / f"{name}.json"))]
     seconds = sum(cell["seconds"] for cell in cells) if cells else record["seconds"]
-    machines = dict.fromkeys(_machine(one) for one in cells or [record])
+    machines = Counter(_machine(one) for one in cells or [record])
+    where = [f"{n} on {machine}" if len(machines) > 1 else machine for machine, n in machines.items()]
     networks = f"{len(cells)} trained network{'s' * (len(cells) > 1)}, " if cells else ""
     several = f" --seeds {len(record['seeds'])}" if len(record["seeds"]) > 1 else ""
     return (
         f"<small>`posterity reproduce {record['entry']} --size {size}{several}`; {networks}{_time(seconds)} in all; "
-        f"seeds {', '.join(map(str, record['seeds']))}; {'; '.join(machines)}.</small>"
+        f"seeds {', '.join(map(str, record['seeds']))}; {'; '.join(where)}.</small>"
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SIZES = {
     "smoke": "seconds: shows that it runs",
     "small": "minutes on two cores, on real data",
-    "full": "the published setting, on a GPU",
+    "full": "the published setting: hours on a GPU, days without",
 }
 #: Scores that differ by less than so many standard errors are not called different.
 DEVIATIONS = 2.0
