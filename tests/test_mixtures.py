@@ -107,6 +107,28 @@ def test_equal_components_of_many_nodes_are_at_no_distance():
     assert float(mixtures.bhattacharyya(means, stds).abs().max()) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("components", "nodes"), [(1, 1_000_000), (2, 10_000), (2, 250_000), (3, 111_111), (3, 200_000)]
+)
+def test_the_bound_is_zero_where_all_components_are_at_the_prior(components, nodes):
+    """To the digit, on either side of the size up to which its gradient is in closed form."""
+    stds = torch.full((components, nodes), 0.1)
+    assert mixtures.bound(torch.ones(components, nodes), stds, torch.tensor(0.1)) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_the_gradient_keeps_its_digits_near_the_prior():
+    g = torch.Generator().manual_seed(0)
+    stds = 0.1 * (1 + 2e-3 * torch.randn(2, 250_000, generator=g))
+    means = 1 + 6e-4 * torch.randn(2, 250_000, generator=g)
+
+    def gradients(dtype):
+        parts = [values.to(dtype).requires_grad_() for values in (means, stds)]
+        return torch.autograd.grad(mixtures.bound(*parts, torch.tensor(0.1, dtype=dtype)), parts)
+
+    for single, double in zip(gradients(torch.float32), gradients(torch.float64), strict=True):
+        assert (single - double).norm() < 1e-4 * double.norm()
+
+
 def test_identical_components_are_one_gaussian_for_the_bound():
     means, stds = mixture(1, 5)
     one = mixtures.bound(means, stds, S)

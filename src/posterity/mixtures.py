@@ -32,7 +32,8 @@ _PAIRWISE = 4_000_000  # numbers in a tensor of all pairs of components, at most
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_std: Tensor) -> Tensor:
     """KL(N(mean, std²) ‖ N(1, s²)) of every node."""
-    return 0.5 * ((std**2 + (mean - 1) ** 2) / prior_std**2 - 1) - torch.log(std / prior_std)
+    ratio = std / prior_std
+    return 0.5 * (ratio**2 - 1 + ((mean - 1) / prior_std) ** 2) - torch.log(ratio)
 
 
 def mixture_mean_kl(means: Tensor, stds: Tensor, prior_std: Tensor) -> Tensor:
@@ -68,18 +69,33 @@ def bhattacharyya(means: Tensor, stds: Tensor) -> Tensor:
 
 def entropy_bound(means: Tensor, stds: Tensor) -> Tensor:
     """A lower bound of the mixture's entropy: mean_k H(N_k) − mean_i log (1/K) Σ_j exp(−BD_ij)."""
+    return _own_entropy(stds) + _apart(means, stds)
+
+
+def _own_entropy(stds: Tensor) -> Tensor:
+    """mean_k H(N_k)."""
+    return (torch.log(stds) + 0.5 * (1 + LOG_2PI)).sum() / len(stds)
+
+
+def _apart(means: Tensor, stds: Tensor) -> Tensor:
+    """What components add to the entropy by being apart, −mean_i log (1/K) Σ_j exp(−BD_ij): from 0 to log K."""
     k = len(means)
-    own = (torch.log(stds) + 0.5 * (1 + LOG_2PI)).sum() / k
     if k == 1:
-        return own
-    return own - (torch.logsumexp(-bhattacharyya(means, stds), dim=1) - math.log(k)).mean()
+        return means.new_zeros(())
+    return (math.log(k) - torch.logsumexp(-bhattacharyya(means, stds), dim=1)).mean()
+
+
+def _joined(means: Tensor, stds: Tensor, prior_std: Tensor, weight: float, apart: Tensor) -> Tensor:
+    """`bound` of its parts: near the prior divergences keep the digits that entropies lose to each other."""
+    joined = mean_of_kls(means, stds, prior_std) - weight * apart
+    return joined if weight == 1 else joined + (1 - weight) * _own_entropy(stds)
 
 
 def bound(means: Tensor, stds: Tensor, prior_std: Tensor, weight: float = 1.0) -> Tensor:
     """The cross-entropy less `weight` times a lower bound of the entropy: with 1 an upper bound of KL(q ‖ prior)."""
     k, nodes = means.shape
     if k == 1 or k * k * nodes > _SMALL or torch.compiler.is_compiling():
-        return cross_entropy(means, stds, prior_std) - weight * entropy_bound(means, stds)
+        return _joined(means, stds, prior_std, weight, _apart(means, stds))
     return _Bound.apply(means, stds, prior_std, weight)  # type: ignore[no-any-return]
 
 
@@ -88,13 +104,13 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, means: Tensor, stds: Tensor, prior_std: Tensor, weight: float) -> Tensor:
-        k, nodes = means.shape
+        k = len(means)
         square, precision, offset = stds**2, prior_std**-2 / k, means - 1
         variance, difference = square.unsqueeze(1) + square, means.unsqueeze(1) - means
-        inverse, logs = variance.reciprocal(), stds.log().sum(1)
+        inverse = variance.reciprocal()
         ratio = difference * inverse
-        own = 0.5 * (logs.unsqueeze(1) + logs)
-        away = own - (0.25 * (difference * ratio) + 0.5 * variance.log()).sum(2)  # without a constant
+        spread = (variance / ((2 * stds).unsqueeze(1) * stds)).log()  # of the ratio, as in `bhattacharyya`
+        away = -(0.25 * (difference * ratio) + 0.5 * spread).sum(2)
         near = away.softmax(1)
         pull = ((near + near.T) / k).unsqueeze(1)
         by_mean = torch.bmm(pull, ratio).squeeze(1)
@@ -104,10 +120,7 @@ class _Bound(torch.autograd.Function):
             offset * precision - (0.5 * weight) * by_mean,
             stds * (precision - weight * by_square) - weight * by_log / stds,
         )
-        constant = nodes * (0.5 + 0.5 * LOG_2PI - 0.5 * math.log(2)) + math.log(k)
-        entropy = logs.sum() / k + constant - away.logsumexp(1).mean()
-        prior = ((0.5 * LOG_2PI + prior_std.log()) * torch.ones_like(means[0])).sum()
-        return prior + 0.5 * (precision * (offset**2 + square)).sum() - weight * entropy
+        return _joined(means, stds, prior_std, weight, (math.log(k) - away.logsumexp(1)).mean())
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
