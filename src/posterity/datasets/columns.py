@@ -113,6 +113,12 @@ def places(names: Iterable[str | None]) -> dict[str | None, int]:
     return {label(with_point(name)): i for name, i in place.items() if name is not None} | place
 
 
+def mostly_words(values: np.ndarray) -> bool:
+    """Whether most values that there are in a raw column are neither numbers nor dates."""
+    present = values[~missing(values)]
+    return is_text(values) and 2 * int((np.isnan(numbers(present)) & np.isnan(dates(present))).sum()) > len(present)
+
+
 def mostly_numbers(values: np.ndarray) -> str | None:
     """Say how many values are numbers, and what another is, where most are but not all; else None."""
     if not is_text(values):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from posterity.datasets.columns import numbers, with_point
+from posterity.datasets.columns import mostly_words, numbers, with_point
 from posterity.datasets.preprocessing import MOST_COLUMNS
 from posterity.errors import Error, require
 
@@ -21,6 +21,11 @@ _SEPARATORS = ",;\t|"
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _SAID = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line that Excel writes, and reads
+#: What stands for no value: what pandas takes for it, but for the word None, and what old tables write.
+_MISSING = (
+    *("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NULL", "null"),
+    *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
 _LOOKED_AT = 1 << 16  # characters in which the separator is looked for
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
 _SMALL = 128_000_000  # unpacked bytes that any file may hold
@@ -149,7 +154,8 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
                 names=range(len(header)),
                 index_col=False,
                 dtype=object,
-                na_values=["?"],
+                na_values=_MISSING,
+                keep_default_na=False,
                 skipinitialspace=True,
                 chunksize=_FEW_CELLS // max(1, len(header)),
                 low_memory=False,
@@ -157,7 +163,7 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
             cells = _cells(Path(name), len(header), frames)
     if len(header) > 1 and all(_is_number(field) for field in header):
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
-    columns = list(cells)
+    columns = [_with_none(values, separator) for values in cells]
     if separator == ",":
         return header, columns
     changed = [_with_points(values, separator) for values in columns]
@@ -190,6 +196,18 @@ def _separator(text: IO[str]) -> tuple[str, int]:
     found = {separator: fields(separator) for separator in _SEPARATORS}
     several = [separator for separator, (_, count) in found.items() if count > 1]
     return max(several or found, key=lambda separator: (*found[separator], separator == ";")), began
+
+
+def _with_none(values: np.ndarray, separator: str) -> np.ndarray:
+    """Texts [n] in which None is no value where the others are numbers or dates; among words it is one, as a class is.
+
+    Alone it stays, for a model to tell that knows the column.
+    """
+    called = np.array([text is not None and text.strip() == "None" for text in values], dtype=bool)
+    others = [text if separator == "," else with_point(text) for text in values[~called] if text is not None]
+    if not called.any() or not others:
+        return values
+    return values if mostly_words(np.array(others, dtype=object)) else np.where(called, np.array(None), values)
 
 
 def _without_thousands(name: str, values: np.ndarray) -> np.ndarray:

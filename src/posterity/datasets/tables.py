@@ -61,7 +61,9 @@ def choose_rows(y: np.ndarray, target: str, task: str | None, seed: int, test: n
     """
     keep = ~column.missing(y)
     if not keep.all():
-        warnings.warn(f"{int((~keep).sum())} rows without a value of {target!r} are left out.")
+        words = " (In files of text NA, N/A, null and NaN are no value: give a class another name.)"
+        said = f"{int((~keep).sum())} rows without a value of {target!r} are left out."
+        warnings.warn(said + (words if column.mostly_words(y) else ""))
     y = y[keep]
     if len(y) < FEWEST_ROWS:
         raise Error(f"{len(y)} rows with a target are too few: there must be at least {FEWEST_ROWS}.")
