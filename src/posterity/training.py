@@ -116,7 +116,7 @@ def fit(
         >>> posterity.predict(posterior, x).probs.shape
         torch.Size([60, 3])
     """
-    where = _device(device)
+    where = find_device(device)
     checked(posterior)
     if any(p.dtype == torch.float16 for p in posterior.parameters()):
         raise Error('A network in float16 cannot be trained: give network.float(), and precision="fp16" to fit.')
@@ -269,7 +269,8 @@ class TensorBoard:
         self.writer.flush()
 
 
-def _device(device: str | torch.device) -> torch.device:
+def find_device(device: str | torch.device) -> torch.device:
+    """The device of that name, "auto" a GPU where there is one."""
     if device == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")

@@ -80,6 +80,15 @@ def test_the_toys_truth_is_near_the_gaussian_process_of_infinite_width():
     assert band["std"] / std == pytest.approx(np.ones(len(at)), abs=0.25)
 
 
+def test_a_seed_without_the_truth_leaves_out_what_needs_it(tmp_path):
+    bbh_toy.toy(Bench(tmp_path, "smoke", device="cpu"))
+    outcome = bbh_toy.toy(Bench(tmp_path, "smoke", [0, 1], device="cpu", only="fair-ibnn"))
+    own = outcome.numbers["fair"]["iBNN"]
+    assert "nll_error" in own
+    assert "distance" not in own
+    assert "distance" in outcome.numbers["fair"]["MAP"]
+
+
 def test_the_toys_published_setting():
     full = {method: bbh_toy.panel(FULL, "published", method) for method in bbh_cells.SLIDES}
     assert {method: (how["steps"], how["fit"]["lr"]) for method, how in full.items()} == {

@@ -67,6 +67,35 @@ def test_a_stopped_cell_goes_on_from_its_checkpoint(tmp_path):
     assert seen == [True, False]
 
 
+def test_checkpoints_of_names_with_dots_are_apart(tmp_path):
+    """So are those of its seeds, although a network may be at work on each."""
+    seen = []
+
+    def stopped(seed, checkpoint):
+        checkpoint.mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    for gamma in (0.1, 0.5):
+        with pytest.raises(KeyboardInterrupt):
+            bench(tmp_path).cell(f"g-{gamma}", {"gamma": gamma}, stopped)
+
+    def beside(seed, checkpoint):
+        seen.append(checkpoint.exists())
+        bench(tmp_path, seeds=[1]).cell("g-0.1", {"gamma": 0.1}, maker([]))
+        return {}
+
+    bench(tmp_path).cell("g-0.1", {"gamma": 0.1}, beside)
+    assert seen == [True]
+
+
+def test_an_unknown_device_is_refused_before_anything_runs(tmp_path):
+    def run(at):
+        raise AssertionError
+
+    with pytest.raises(posterity.Error, match="'foo' is no device"):
+        reproduce(Entry("e", "E", run), bench(tmp_path, device="foo"))
+
+
 def test_an_unknown_size(tmp_path):
     with pytest.raises(posterity.Error, match="smoke, small, full"):
         Bench(tmp_path, "huge")

@@ -236,7 +236,8 @@ def findings(numbers: Numbers) -> list[str]:
     said = []
     for protocol, found in numbers.items():
         words = PROTOCOLS[protocol].capitalize()
-        theirs = {m: v for m, v in found.items() if m in SLIDES and "distance" in v}
+        found = {m: v for m, v in found.items() if "distance" in v}
+        theirs = {m: v for m, v in found.items() if m in SLIDES}
         if "BbH" not in theirs or len(theirs) < 2:
             continue
         order = sorted(theirs, key=lambda m: theirs[m]["distance"])
@@ -292,12 +293,11 @@ def _truth_words(truth: list[dict[str, Any]]) -> list[str]:
 
 
 def _mean(values: list[dict[str, float]]) -> dict[str, float]:
-    """Means over seeds, and where there are several their standard errors."""
-    found = {key: statistics.fmean(one[key] for one in values) for key in values[0]}
+    """Means over seeds, and where there are several their standard errors; of what all seeds have."""
+    keys = [key for key in values[0] if all(key in one for one in values)]
+    found = {key: statistics.fmean(one[key] for one in values) for key in keys}
     if len(values) > 1:
-        found |= {
-            f"{key}_error": statistics.stdev(one[key] for one in values) / math.sqrt(len(values)) for key in values[0]
-        }
+        found |= {f"{key}_error": statistics.stdev(one[key] for one in values) / math.sqrt(len(values)) for key in keys}
     return found
 
 

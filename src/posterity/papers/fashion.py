@@ -107,7 +107,8 @@ def trained(bench: Bench) -> tuple[dict[str, Any], Any]:
         folder = folders[record["seed"]]
         if (folder / "config.json").is_file():
             return record, posterity.load(folder)
-    raise Error(f"The trained network of this figure is not in {bench.folder / 'models'}: run it without --recorded.")
+    what = "--recorded" if bench.recorded else "--only"
+    raise Error(f"The trained network of this figure is not in {bench.folder / 'models'}: run it without {what}.")
 
 
 def lenet(bench: Bench) -> dict[str, Any]:

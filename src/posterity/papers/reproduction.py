@@ -20,6 +20,7 @@ from posterity.cli.console import plain
 from posterity.cli.facts import facts
 from posterity.cli.folder import read, write
 from posterity.errors import Error
+from posterity.training import find_device
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,20 +135,22 @@ class Bench:
     def _made(self, path: Path, name: str, seed: int, settings: dict[str, Any], make: Any) -> dict[str, Any]:
         self.say(f"{name}, seed {seed} …")
         checkpoint, began = self.folder / "checkpoints" / path.stem, time.perf_counter()
-        if read(checkpoint.with_suffix(".json")) != settings:
+        note = checkpoint.with_name(f"{path.stem}.json")  # names have dots, so that it is no other suffix
+        if read(note) != settings:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            write(checkpoint.with_suffix(".json"), settings)
+            write(note, settings)
         made = make(seed, checkpoint)
         seconds = max(time.perf_counter() - began, made.get("train_seconds", 0.0))  # one that went on began earlier
         write(path, {"name": name, "seed": seed, "settings": settings, **made, "seconds": seconds, **facts()})
         shutil.rmtree(checkpoint, ignore_errors=True)
-        checkpoint.with_suffix(".json").unlink()
+        note.unlink(missing_ok=True)
         return read(path) or {}
 
 
 def reproduce(entry: Entry, bench: Bench) -> Outcome:
     """Run an entry, and write what it came to into the folder."""
     began = time.perf_counter()
+    find_device(bench.device)
     outcome = entry.run(bench)
     if bench.asked and not any(bench.only in name for name in bench.asked):
         names = ", ".join(dict.fromkeys(bench.asked))
