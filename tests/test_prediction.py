@@ -66,6 +66,16 @@ def test_an_interval_of_nearly_all_is_right_at_both_ends_in_single_precision(lev
     assert [float(low), float(high)] == pytest.approx([-end, end], abs=1e-5)
 
 
+def test_a_draw_that_is_far_from_the_others_does_not_spoil_their_quantiles():
+    means = torch.tensor([0.0, 1e20], dtype=torch.float64).view(2, 1, 1)
+    assert float(GaussianPrediction(means, torch.ones_like(means)).quantile(0.25)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_an_interval_of_all_is_refused_by_its_own_name():
+    with pytest.raises(posterity.Error, match="An interval's level must be further from 1"):
+        gaussian().interval(1 - 1e-16)
+
+
 def test_an_interval_holds_its_share_and_is_not_mean_plus_minus_std():
     far = GaussianPrediction(torch.tensor([-5.0, 5.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.01))
     low, high = far.interval(0.9)

@@ -255,8 +255,10 @@ class GaussianPrediction(Prediction):
         means, stds = self.means.double(), self.variances.double().sqrt()  # tails are lost in single precision
         reach = stds * (abs(_normal_quantile(q)) + 1)
         low, high = (means - reach).amin(0), (means + reach).amax(0)
-        for _ in range(50):
-            middle = (low + high) / 2
+        close, tried = 1e-13 * stds.amin(0), 0
+        # A draw that is far from the others makes the first range wide: each halving is one bit of it.
+        while tried < 200 and bool((high - low > close).any()):
+            middle, tried = (low + high) / 2, tried + 1
             below = torch.special.ndtr((middle - means) / stds).mean(0) < q
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return ((low + high) / 2).to(self.means)
@@ -264,6 +266,10 @@ class GaussianPrediction(Prediction):
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds `level` of the mixture's mass: lower and upper ends."""
         level = _part(level, "An interval's level")
+        if (1 + level) / 2 == 1:
+            raise Error(
+                f"An interval's level must be further from 1, for its ends are then at infinity; got {level!r}."
+            )
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, y: Tensor) -> Tensor:

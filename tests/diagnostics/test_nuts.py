@@ -75,6 +75,16 @@ def test_what_does_not_move_is_mixed_where_chains_agree():
     assert np.isfinite(moving)
 
 
+def test_what_is_no_number_and_what_is_too_short_is_not_called_mixed():
+    values = np.random.default_rng(0).normal(size=(2, 8, 2))
+    values[0, 3, 0] = np.nan
+    broken, fine = split_rhat(values)
+    assert np.isnan(broken)
+    assert np.isfinite(fine)
+    for draws in (1, 2, 3):
+        assert np.isnan(split_rhat(np.zeros((2, draws, 4)))).all()
+
+
 def test_a_start_outside_the_density_is_refused():
     with pytest.raises(Error, match="not finite"):
         nuts(lambda q: (np.inf, q), np.zeros((1, 1)))

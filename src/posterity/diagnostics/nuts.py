@@ -84,13 +84,19 @@ def nuts(
 
 
 def split_rhat(values: Array) -> Array:
-    """Variance over halves of chains against that within, `[...]` of values `[chains, draws, ...]`; 1 where mixed."""
+    """Variance over halves of chains against that within, `[...]` of values `[chains, draws, ...]`; 1 where mixed.
+
+    NaN where values are, and where chains have fewer than four draws, which say nothing.
+    """
     half = values.shape[1] // 2
+    if half < 2:
+        return np.full(values.shape[2:], np.nan)
     parts = np.concatenate([values[:, :half], values[:, half : 2 * half]])
     within = parts.var(axis=1, ddof=1).mean(axis=0)
     between = parts.mean(axis=1).var(axis=0, ddof=1)
-    alike = np.where(between > 0, np.inf, 1 / half)  # where nothing moves
-    ratio: Array = np.sqrt((half - 1) / half + np.divide(between, within, out=alike, where=within > 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where((between == 0) & (within == 0), 1 / half, between / within)  # 1 / half: nothing moves
+    ratio: Array = np.sqrt((half - 1) / half + apart)
     return ratio
 
 
