@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity.layers import Selector
-from posterity.posterior import as_generator, positive, randn
+from posterity.posterior import as_generator, deviation, randn
 from posterity.weights import WeightPosterior
 
 
@@ -45,7 +45,7 @@ class Isotropic(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
         as_generator(seed, generator)  # refuses both at once
-        self.prior_std, self.init_std = positive(prior_std, "prior_std"), positive(init_std, "init_std")
+        self.prior_std, self.init_std = deviation(prior_std, "prior_std"), deviation(init_std, "init_std")
         self.means = nn.Parameter(self.weights.join(dict(self.network.named_parameters())))
         scales = self.weights.spread(self.weights.scales(1.0, 0.1), self.means)
         self.register_buffer("scales", scales, persistent=False)  # follows from the network's shapes

@@ -1,6 +1,7 @@
 """What every method must do. No method is named here: the table of methods is all that these tests know."""
 
 import copy
+import inspect
 import io
 import pickle
 import warnings
@@ -34,6 +35,30 @@ def _registered(monkeypatch):
 @pytest.fixture
 def posterior(method, case):
     return method(case[0], seed=0)
+
+
+@pytest.mark.parametrize("tiny", [1e-20, 1e-40, 1e-300])
+def test_no_standard_deviation_is_so_small_that_its_square_is_lost(method, tiny):
+    """The divergence would be infinite or no number."""
+    taken = inspect.signature(method).parameters
+    for name in {"prior_std", "init_std", "init_noise", "noise_std", "jitter", "narrow"} & set(taken):
+        if method is posterity.IBNN and name == "init_std":
+            continue  # of the means, which may be all the same
+        with pytest.raises(posterity.Error, match=f"{name} must be"):
+            method(seeded(mlp), seed=0, **{name: tiny})
+
+
+def test_a_batch_without_rows_is_refused(method):
+    posterior = method(seeded(mlp), seed=0).train()
+    with pytest.raises(posterity.Error, match="no rows"):
+        posterior.loss(torch.empty(0, 5), torch.empty(0).long(), size=10)
+
+
+@pytest.mark.parametrize("name", ["samples", "neighbours"])
+def test_what_cannot_be_loaded_is_refused_at_once(method, name):
+    if name in inspect.signature(method).parameters:
+        with pytest.raises(posterity.Error, match=f"{name} must be at most 10,000"):
+            method(seeded(mlp), **{name: 10_001})
 
 
 def test_a_generator_leads_the_networks_own_dropout_in_training_too(method):

@@ -34,7 +34,7 @@ def _alone(error: Exception) -> str | None:
     """What to do where batch normalisation met a single row in training, as the last of a loader's batches may be."""
     if isinstance(error, ValueError) and str(error).startswith("Expected more than 1 value per channel"):
         what = "Batch normalisation needs two rows in every batch of training, and one has a single row"
-        return f"{what}: take larger batches, or a loader with drop_last=True."
+        return f"{what}: take larger batches, or a loader with drop_last=True. (With slice_batch each draw has a part.)"
     return None
 
 

@@ -23,6 +23,10 @@ from posterity.wording import did_you_mean
 #: Ranges for `Posterior.space`.
 RATE = ("fit", "lr", 1e-4, 1e-2)
 DECAY = ("fit", "weight_decay", 1e-6, 1e-1)
+#: A smaller standard deviation has a square that single precision does not hold.
+SMALLEST = 1e-18
+#: Draws in a training step: more are a mistake, and a file of a stranger may not ask for them.
+MOST_DRAWS = 10_000
 
 
 class Entry(NamedTuple):
@@ -101,7 +105,7 @@ class Posterior(nn.Module):
         if output is not None and not isinstance(output, (str, int)):
             raise Error(f"output must be the name or the number of what the network returns; got {output!r}.")
         self.network = network
-        self.samples = count(samples, "samples")
+        self.samples = count(samples, "samples", most=MOST_DRAWS)
         self.output = output
         self.likelihood: Likelihood = Categorical()
         self.preprocessing: Any = None
@@ -203,6 +207,8 @@ class Posterior(nn.Module):
                 "loss takes a likelihood such as posterity.Categorical() and a number beta; schedules go to fit."
             )
         y = y if isinstance(y, Tensor) else inputs.as_tensors(y)
+        if not y.numel():
+            raise Error("The batch has no rows: leave it out.")
         with self._led(generator, x):
             log_prob, penalty = self.terms(x, y, likelihood, generator)
         if weight is not None:
@@ -234,14 +240,16 @@ def attempt(network: nn.Module, function: Callable[[], Any]) -> Any:
             return None
 
 
-def count(value: int, name: str, least: int = 1) -> int:
-    """A whole number that is large enough, or an error that names the argument."""
+def count(value: int, name: str, least: int = 1, most: int | None = None) -> int:
+    """A whole number that is large enough, and not too large, or an error that names the argument."""
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:  # of anything that is no whole number, such as a tensor that holds 2.5
         number = least - 1
     if number < least:
         raise Error(f"{name} must be a whole number of at least {least}; got {value!r}.")
+    if most is not None and number > most:
+        raise Error(f"{name} must be at most {most:,}; got {value!r}.")
     return number
 
 
@@ -283,10 +291,18 @@ def positive(value: Any, name: str, zero: bool = False) -> float:
     return number
 
 
+def deviation(value: Any, name: str, zero: bool = False) -> float:
+    """A standard deviation whose square is a number too, or an error that names the argument."""
+    number = positive(value, name, zero)
+    if 0 < number < SMALLEST:
+        raise Error(f"{name} must be at least {SMALLEST:g}, or its square is lost in rounding; got {value!r}.")
+    return number
+
+
 def standard_deviations(value: Any, like: Tensor, size: int, each: str) -> Tensor:
     """`prior_std` of the type and device of `like`: a number, or `[size]` of them, one for each node or weight."""
     stds = inputs.numbers(value, dtype=like.dtype, device=like.device)
-    if stds.shape not in ((), (size,)) or not bool(((stds > 0) & stds.isfinite()).all()):
+    if stds.shape not in ((), (size,)) or not bool(((stds >= SMALLEST) & stds.isfinite()).all()):
         raise Error(f"prior_std must be a positive number or {size} of them, one for each {each}.")
     return stds
 

@@ -313,11 +313,28 @@ def test_the_loss_and_the_divergence_see_the_same_draws():
         {"centre": "no"},
         {"prior_std": 0.0},
         {"prior_std": [*[1.0] * 74, -1.0]},
+        {"neighbours": 10_001},
     ],
 )
 def test_mistakes_are_said(wrong):
     with pytest.raises(posterity.Error):
         BayesByHypernet(seeded(mlp), **wrong)
+
+
+def test_a_chunk_is_no_longer_than_all_weights_so_that_it_is_loaded_too(tmp_path):
+    posterior = BayesByHypernet(seeded(mlp), chunk=1_000_000, seed=0)
+    assert posterior.config()["chunk"] == posterior.weights.size
+    posterity.save(posterior, tmp_path)
+    x = torch.randn(4, 5, generator=generator())
+    loaded = posterity.load(tmp_path, mlp())
+    torch.testing.assert_close(loaded.draw(3, generator())(x), posterior.draw(3, generator())(x))
+
+
+def test_a_slice_of_one_row_is_no_batch_for_batch_normalisation():
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    data = torch.randn(14, 4, generator=generator()), torch.arange(14) % 3
+    with pytest.raises(posterity.Error, match=r"two rows .*With slice_batch each draw has a part"):
+        posterity.fit(BayesByHypernet(network, samples=5, slice_batch=True, seed=0), data, batch_size=7, seed=0)
 
 
 def test_two_neighbours_are_enough_and_the_nearest_need_no_jitter():

@@ -22,7 +22,19 @@ from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
-from posterity.posterior import RATE, Description, as_generator, count, flag, inverse_softplus, one_of, positive, randn
+from posterity.posterior import (
+    RATE,
+    SMALLEST,
+    Description,
+    as_generator,
+    count,
+    deviation,
+    flag,
+    inverse_softplus,
+    one_of,
+    positive,
+    randn,
+)
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -98,8 +110,8 @@ class BayesByBackprop(WeightPosterior):
         super().__init__(network, samples=samples, layers=layers, output=output)
         as_generator(seed, generator)
         self.prior, self.estimator = one_of(prior, PRIORS, "prior"), one_of(estimator, ESTIMATORS, "estimator")
-        self.share, self.narrow = positive(share, "share", zero=True), positive(narrow, "narrow")
-        self.init_std = positive(init_std, "init_std")
+        self.share, self.narrow = positive(share, "share", zero=True), deviation(narrow, "narrow")
+        self.init_std = deviation(init_std, "init_std")
         self.parametrisation = one_of(parametrisation, PARAMETRISATIONS, "parametrisation")
         self.centred = flag(centred, "centred")
         if self.share > 1:
@@ -108,7 +120,9 @@ class BayesByBackprop(WeightPosterior):
         means = self.weights.join(parameters)
         scales = inputs.numbers(self._scales(parameters) if prior_std is None else prior_std)
         sizes = torch.tensor(self.weights.sizes, device=means.device)
-        if scales.shape not in ((), sizes.shape, means.shape) or not bool(((scales > 0) & (scales < torch.inf)).all()):
+        if scales.shape not in ((), sizes.shape, means.shape) or not bool(
+            ((scales >= SMALLEST) & (scales < torch.inf)).all()
+        ):
             raise Error(
                 f"prior_std must be a positive number, {len(sizes)} of them (one for each parameter tensor) or "
                 f"{len(means)} (one for each weight)."

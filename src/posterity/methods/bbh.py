@@ -35,11 +35,13 @@ from posterity.generators import LAYOUTS, Generator
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
 from posterity.posterior import (
+    MOST_DRAWS,
     RATE,
     as_generator,
     attempt,
     count,
     counts,
+    deviation,
     flag,
     one_of,
     positive,
@@ -121,10 +123,10 @@ class BayesByHypernet(WeightPosterior):
     ) -> None:
         super().__init__(network, samples=samples, layers=layers, output=output)
         self.kind, noise = one_of(divergence, DIVERGENCES, "divergence"), count(noise, "noise", least=0)
-        self.jitter = positive(jitter, "jitter", zero=True)
+        self.jitter = deviation(jitter, "jitter", zero=True)
         if not self.jitter and noise > 0 and divergence != "nearest":
             raise Error("jitter must be above 0: without it the weights have no density, and no divergence.")
-        self.neighbours = count(neighbours, "neighbours", least=2)
+        self.neighbours = count(neighbours, "neighbours", least=2, most=MOST_DRAWS)
         self.learn_jitter = flag(learn_jitter, "learn_jitter")
         self.slice_batch = flag(slice_batch, "slice_batch")
         values = dict(self.network.named_parameters())
@@ -136,7 +138,7 @@ class BayesByHypernet(WeightPosterior):
             "spread": (0.03 if flag(centre, "centre") else 1.0) if spread is None else positive(spread, "spread"),
             "hidden": list(HIDDEN.get(layout, PAPER)) if hidden is None else counts(hidden, "hidden"),
             "codes": count(codes, "codes"),
-            "chunk": None if chunk is None else count(chunk, "chunk"),
+            "chunk": None if chunk is None else min(count(chunk, "chunk"), self.weights.size),
         }
         generator = as_generator(seed, generator)
         self.generator = Generator(self.weights.shapes.values(), like=start, generator=generator, **self.given)

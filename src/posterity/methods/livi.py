@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from posterity.errors import Error
 from posterity.layers import Selector
 from posterity.likelihoods import Likelihood, wide
-from posterity.posterior import RATE, as_generator, count, flag, one_of, positive, randn, standard_deviations
+from posterity.posterior import RATE, as_generator, count, deviation, flag, one_of, randn, standard_deviations
 from posterity.weights import WeightPosterior
 
 ENTROPIES = ("exact", "smallest")
@@ -113,9 +113,9 @@ class LIVI(WeightPosterior):
                 raise Error(f"{name} must be at most {LARGEST}; got {getattr(self, name)}.")
         if noise_std is None:
             noise_std = 0.001 if self.weights.size <= noise_size**2 else 0.05
-        noise_std = positive(noise_std, "noise_std")
+        noise_std = deviation(noise_std, "noise_std")
         self.linear = flag(linear, "linear")
-        self.noise_std, self.init_std = noise_std, positive(init_std, "init_std")
+        self.noise_std, self.init_std = noise_std, deviation(init_std, "init_std")
         self.learn_noise = flag(learn_noise, "learn_noise")
         values = dict(self.network.named_parameters())
         self.means = nn.Parameter(self.weights.join(values))

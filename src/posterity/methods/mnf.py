@@ -38,9 +38,9 @@ from posterity.posterior import (
     Description,
     as_generator,
     count,
+    deviation,
     inverse_softplus,
     one_of,
-    positive,
     randn,
     standard_deviations,
 )
@@ -106,7 +106,7 @@ class MNF(WeightPosterior):
         super().__init__(network, samples=samples, layers=layers, output=output)
         self.r = one_of(r, ("estimate", "paper"), "r")
         self.steps, self.hidden = count(steps, "steps"), count(hidden, "hidden")
-        self.init_std, self.init_noise = positive(init_std, "init_std"), positive(init_noise, "init_noise")
+        self.init_std, self.init_noise = deviation(init_std, "init_std"), deviation(init_noise, "init_noise")
         self.given_prior_std = getattr(prior_std, "tolist", lambda: prior_std)()
         self.axes = _axes(self.network, self.weights.names)
         self.sizes = [self.weights.shapes[name][axis] for name, axis in self.axes.items()]
