@@ -170,25 +170,22 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         findings.append(
             f"As published, the ensemble has {members} members (published: {10 if place == 'mnist' else 5})."
         )
-    columns = ["method", *_headings()]
+    known = known if bench.size != "smoke" else {}
     for protocol, found in numbers.items():
-        lines = [
-            [method, *_line(values, known.get(method) if bench.size != "smoke" else None)]
-            for method, values in found.items()
-        ]
-        tables.append(Table(f"{title}, {PROTOCOLS[protocol]}", columns, lines))
+        tables.append(_scored(f"{title}, {PROTOCOLS[protocol]}", found, known))
         findings += _missing(PROTOCOLS[protocol], cells[protocol], found)
         findings += claims(PROTOCOLS[protocol], found, slides=place == "mnist")
-    picture = scores(numbers, known if bench.size != "smoke" else {})
+    picture = scores(numbers, known)
     rows = others(bench, place)
     numbers["other"] = means(recorded(bench, rows))
-    lines = [
-        [m, *_line(values, known.get(m.partition(",")[0]) if bench.size != "smoke" else None)]
-        for m, values in numbers["other"].items()
-    ]
-    tables += [Table(f"{title}, set in other ways", columns, lines)] if lines else []
+    tables += [_scored(f"{title}, set in other ways", numbers["other"], known)] if numbers["other"] else []
     findings += _missing("set in other ways", rows, numbers["other"])
     return Outcome(numbers, tables, findings, picture)
+
+
+def _scored(title: str, found: Numbers, known: Mapping[str, Sequence[float]]) -> Table:
+    lines = [[m, *_line(values, known.get(m.partition(",")[0]))] for m, values in found.items()]
+    return Table(title, ["method", *_headings()], lines)
 
 
 def _missing(title: str, cells: Named, found: Numbers) -> list[str]:
