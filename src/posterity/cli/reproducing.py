@@ -28,7 +28,7 @@ def reproduce(
         Size,
         typer.Option(
             help="`smoke`: seconds, shows that it runs; `small`: minutes on two cores, on real data; `full`: the "
-            "published setting, on a GPU."
+            "published setting: hours on a GPU, days without."
         ),
     ] = Size.small,
     seeds: options.Seeds = 1,
