@@ -3,11 +3,12 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from posterity import datasets
-from posterity.datasets import readers
-from posterity.errors import Error
+from posterity.datasets import columns, readers
 
 N = 60
 
@@ -20,7 +21,7 @@ def written(folder, text, name="t.csv"):
 
 def column(folder, values, separator=","):
     lines = [f"a{separator}b", *(f"{value}{separator}0" for value in values)]
-    return readers.read_table(written(folder, "\n".join(lines)))["a"].tolist()
+    return columns.settled(readers.read_table(written(folder, "\n".join(lines)))["a"]).tolist()
 
 
 def test_among_words_none_is_a_word(tmp_path):
@@ -29,7 +30,13 @@ def test_among_words_none_is_a_word(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "separator"),
-    [(["1.5", "None", "2", "x"], ","), (["2026-11-19", "None", "2026-11-20"], ","), (["1,5", "None", "2,5"], ";")],
+    [
+        (["1.5", "None", "2", "x"], ","),
+        (["2026-11-19", "None", "2026-11-20"], ","),
+        (["1,5", "None", "2,5"], ";"),
+        (["True", "None", "False"], ","),
+        (["None", "None"], ","),
+    ],
 )
 def test_among_numbers_and_dates_none_is_no_value(tmp_path, values, separator):
     read = column(tmp_path, values, separator)
@@ -56,22 +63,49 @@ def test_none_is_a_class_like_others(tmp_path):
     assert data.preprocessing.classes == ["None", "mild", "severe"]
 
 
-def test_a_class_that_reads_as_no_value_is_told_of(tmp_path):
-    path, count = severities(tmp_path, "NA")
-    with pytest.warns(
-        UserWarning, match=f"{count} rows without a value of 'd' are left out. .*give a class another name"
-    ):
+@pytest.mark.parametrize("word", ["NA", ""])
+def test_a_class_that_reads_as_no_value_is_told_of(tmp_path, word):
+    path, count = severities(tmp_path, word)
+    with pytest.warns(UserWarning, match="value") as told:
         data = datasets.load(path, target="d")
+    said = [str(warning.message) for warning in told]
+    assert f"{count} rows without a value of 'd' are left out." in said
+    assert ("In the target 'd' NA is read as no value: a class needs another name." in said) == bool(word)
     assert data.preprocessing.classes == ["mild", "severe"]
 
 
-def test_a_new_row_of_none_alone_is_what_the_model_knows_it_as(tmp_path):
-    rows = [f"{'None' if i % 2 else 'some'},{i},{i % 2}" for i in range(N)]
-    data = datasets.load(written(tmp_path, "\n".join(["pain,age,y", *rows])), target="y", task="classification")
-    new = {"None": "pain,age\nNone,3\n", "some": "pain,age\nsome,3\n"}
-    files = [written(tmp_path, text, f"{name}.csv") for name, text in new.items()]
-    none, some = (datasets.read_inputs(path, data.preprocessing)[0][0].tolist() for path in files)
-    assert sorted(none) == sorted(some)  # one of two categories each, and the same age
-    assert none != some
-    with pytest.raises(Error, match="'age' has no value that can be read, only such as 'None'"):
-        datasets.read_inputs(written(tmp_path, "pain,age\nsome,None\n", "new.csv"), data.preprocessing)
+@pytest.fixture
+def trained(tmp_path):
+    """Pain in words, age in numbers, of which a few are missing."""
+    rows = [f"{'None' if i % 2 else 'some'},{i if i > 3 else ''},{i % 2}" for i in range(N)]
+    path = written(tmp_path, "\n".join(["pain,age,y", *rows]))
+    return datasets.load(path, target="y", task="classification").preprocessing
+
+
+def encoded(folder, preprocessing, *rows):
+    return datasets.read_inputs(written(folder, "\n".join(["pain,age", *rows]), "new.csv"), preprocessing)[0]
+
+
+def test_new_rows_mean_what_the_model_knows_whatever_stands_beside_them(tmp_path, trained):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = encoded(tmp_path, trained, "None,10")
+        beside = encoded(tmp_path, trained, "None,10", "38,10", "40,10", "2026-11-19,10")
+        gone, blank = encoded(tmp_path, trained, "some,None"), encoded(tmp_path, trained, "some,")
+        listed = trained.inputs([{"pain": "None", "age": 10}])
+        frame = trained.inputs(pd.DataFrame({"pain": ["None"], "age": ["10"]}))
+    assert torch.equal(alone, beside[:1])
+    assert torch.equal(alone, listed)
+    assert torch.equal(alone, frame)
+    assert torch.equal(gone, blank)
+    assert not torch.equal(alone, encoded(tmp_path, trained, "some,10"))
+
+
+def test_a_target_of_numbers_has_no_none(tmp_path):
+    rows = [f"{i},{'None' if i < 10 else 0.37 * i**2}" for i in range(N)]
+    with pytest.warns(UserWarning, match="10 rows without a value of 'y'"):
+        data = datasets.load(written(tmp_path, "\n".join(["x,y", *rows])), target="y")
+    assert data.task == "regression"
+    with pytest.warns(UserWarning, match="Some rows have no 'y'"):
+        _, y = datasets.read_inputs(written(tmp_path, "x,y\n1,None\n", "new.csv"), data.preprocessing)
+    assert y is None

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from posterity.datasets import arrays, digits, folders, images, readers, tables, toys, uci
-from posterity.datasets.columns import missing
+from posterity.datasets.columns import missing, settled
 from posterity.datasets.data import Data, random
 from posterity.datasets.preprocessing import Preprocessing
 from posterity.errors import Error
@@ -129,6 +129,7 @@ def read_inputs(path: str | os.PathLike[str], preprocessing: Preprocessing) -> t
     else:
         table = readers.read_table(path, preprocessing.target)
         x, y = preprocessing.inputs(table), table.get(preprocessing.target)
+        y = None if y is None else settled(y, preprocessing.classes or ())
     if y is not None and missing(y).any():
         warnings.warn(f"Some rows have no {preprocessing.target!r}, so the targets are not used.")
         y = None

@@ -7,7 +7,7 @@ missing). What it becomes is learned from the training rows alone.
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,7 @@ from posterity.errors import Error
 from posterity.wording import number
 
 MOST_CATEGORIES = 50
+_NONE = "None"
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
 LARGEST = 1e100  # squares of larger numbers overflow, so they count as infinite
 _DECIMAL = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
@@ -113,6 +114,18 @@ def places(names: Iterable[str | None]) -> dict[str | None, int]:
     return {label(with_point(name)): i for name, i in place.items() if name is not None} | place
 
 
+def settled(values: np.ndarray, known: Collection[str | None] | None = None) -> np.ndarray:
+    """A raw column in which the word None is no value, unless it is a word like others.
+
+    So it is among the names that are known, of categories or classes; where none are yet, among words, as against
+    numbers and dates.
+    """
+    if not is_text(values) or not any(called := [isinstance(v, str) and v.strip() == _NONE for v in values]):
+        return values
+    rest = np.where(called, np.array(None), values)
+    return values if (mostly_words(rest) if known is None else _NONE in known) else rest
+
+
 def mostly_words(values: np.ndarray) -> bool:
     """Whether most values that there are in a raw column are neither numbers nor dates."""
     present = values[~missing(values)]
@@ -166,6 +179,7 @@ class Column:
 
         Missing values where training had none are told of, and an ``Error`` where no value can be read.
         """
+        values = settled(values, self.categories)
         result = np.zeros((len(values), self.width), dtype=np.float32)
         if self.kind == "category":
             self._check_missing(values, missing(values))
@@ -245,6 +259,7 @@ class Column:
 
 def fit(name: str, values: np.ndarray) -> Column | None:
     """Learn a column from the training rows; None, with a warning where it matters, if it is of no use."""
+    values = settled(values)
     kind = _kind(values)
     if kind == "category":
         return _fit_category(name, labels(values), mostly_numbers(values))

@@ -21,11 +21,11 @@ _SEPARATORS = ",;\t|"
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _SAID = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line that Excel writes, and reads
-#: What stands for no value: what pandas takes for it, but for the word None, and what old tables write.
-_MISSING = (
+#: What stands for no value: what pandas takes for it, but for the word None (see `settled`), and what old tables write.
+_MISSING = {
     *("", "?", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NULL", "null"),
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-)
+}
 _LOOKED_AT = 1 << 16  # characters in which the separator is looked for
 _LIMIT = 16_000_000_000  # bytes of a file's unpacked arrays or columns
 _SMALL = 128_000_000  # unpacked bytes that any file may hold
@@ -41,11 +41,13 @@ def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
     if suffix not in TEXT + PARQUET:
         raise Error(f"{path} is no file of a known kind: these are .csv, .tsv, .txt, .parquet and .npz.")
     require("pandas")
-    names, columns = guard(path, _read_text if suffix in TEXT else _read_parquet)
+    names, columns, words = guard(path, _read_text if suffix in TEXT else _read_parquet)
     if not names:
         raise Error(f"{path} holds no columns.")
     if target is not None and names.count(target) > 1:
         raise Error(f"{path} has {names.count(target)} columns named {target!r}: rename all but one.")
+    if target in names and (stood := words[names.index(target)]) and mostly_words(columns[names.index(target)]):
+        warnings.warn(f"In the target {target!r} {', '.join(stood)} is read as no value: a class needs another name.")
     table = dict(zip(_unique(names), columns, strict=True))
     table = {name: values for name, values in table.items() if values is not None}
     first = next(iter(table), "")
@@ -120,7 +122,7 @@ def from_frame(frame: Any) -> dict[str, np.ndarray]:
     return {name: values for name, values in pairs if values is not None}
 
 
-def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray]]:
+def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray], list[list[str]]]:
     start = file.read(1 << 16)
     file.seek(0)
     encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -132,7 +134,8 @@ def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray]]:
         return _read_csv(file.name, "cp1252")
 
 
-def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
+def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray], list[list[str]]]:
+    """Column names, columns, and the words that stand for no value in each."""
     pandas = require("pandas")
     with open(name, encoding=encoding, newline="") as text:
         separator, began = _separator(text)
@@ -154,7 +157,6 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
                 names=range(len(header)),
                 index_col=False,
                 dtype=object,
-                na_values=_MISSING,
                 keep_default_na=False,
                 skipinitialspace=True,
                 chunksize=_FEW_CELLS // max(1, len(header)),
@@ -163,15 +165,19 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray]]:
             cells = _cells(Path(name), len(header), frames)
     if len(header) > 1 and all(_is_number(field) for field in header):
         warnings.warn(f"The first line of {name} holds only numbers: does it have a line of column names?")
-    columns = [_with_none(values, separator) for values in cells]
+    columns, words = [], []
+    for values in cells:
+        blanked, stood = _blanked(values)
+        columns.append(blanked)
+        words.append(stood)
     if separator == ",":
-        return header, columns
+        return header, columns, words
     changed = [_with_points(values, separator) for values in columns]
     decimal = [fresh is not values for fresh, values in zip(changed, columns, strict=True)]
     if separator == ";" and any(decimal):
         parts = zip(header, changed, decimal, strict=True)
         changed = [values if own else _without_thousands(title, values) for title, values, own in parts]
-    return header, changed
+    return header, changed, words
 
 
 def _separator(text: IO[str]) -> tuple[str, int]:
@@ -198,16 +204,12 @@ def _separator(text: IO[str]) -> tuple[str, int]:
     return max(several or found, key=lambda separator: (*found[separator], separator == ";")), began
 
 
-def _with_none(values: np.ndarray, separator: str) -> np.ndarray:
-    """Texts [n] in which None is no value where the others are numbers or dates; among words it is one, as a class is.
-
-    Alone it stays, for a model to tell that knows the column.
-    """
-    called = np.array([text is not None and text.strip() == "None" for text in values], dtype=bool)
-    others = [text if separator == "," else with_point(text) for text in values[~called] if text is not None]
-    if not called.any() or not others:
-        return values
-    return values if mostly_words(np.array(others, dtype=object)) else np.where(called, np.array(None), values)
+def _blanked(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Texts [n] with None in place of those that stand for no value, and which these are."""
+    found = {text for text in values if text in _MISSING}
+    if found:
+        values = np.array([None if text in found else text for text in values], dtype=object)
+    return values, sorted(found - {""})
 
 
 def _without_thousands(name: str, values: np.ndarray) -> np.ndarray:
@@ -263,7 +265,7 @@ def _cells(path: Path, columns: int, frames: Iterable[Any]) -> np.ndarray:
     return np.concatenate(parts, axis=1) if parts else np.empty((columns, 0), dtype=object)
 
 
-def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
+def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None], list[list[str]]]:
     parquet = require("pyarrow.parquet")
     metadata = parquet.ParquetFile(file).metadata
     if metadata.num_columns > MOST_COLUMNS:
@@ -281,7 +283,7 @@ def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None]]:
         if not name.startswith("__index_level_"):
             names.append(name)
             columns.append(_raw(name, values.to_pandas()))
-    return names, columns
+    return names, columns, [[] for _ in names]
 
 
 def _raw(name: str, series: Any) -> np.ndarray | None:

@@ -59,11 +59,10 @@ def choose_rows(y: np.ndarray, target: str, task: str | None, seed: int, test: n
 
     ``test`` [n] marks the test rows; without it the split is 80/20 by ``seed``, within each class.
     """
+    y = column.settled(y)
     keep = ~column.missing(y)
     if not keep.all():
-        words = " (In files of text NA, N/A, null and NaN are no value: give a class another name.)"
-        said = f"{int((~keep).sum())} rows without a value of {target!r} are left out."
-        warnings.warn(said + (words if column.mostly_words(y) else ""))
+        warnings.warn(f"{int((~keep).sum())} rows without a value of {target!r} are left out.")
     y = y[keep]
     if len(y) < FEWEST_ROWS:
         raise Error(f"{len(y)} rows with a target are too few: there must be at least {FEWEST_ROWS}.")
