@@ -66,9 +66,30 @@ def test_an_interval_of_nearly_all_is_right_at_both_ends_in_single_precision(lev
     assert [float(low), float(high)] == pytest.approx([-end, end], abs=1e-5)
 
 
-def test_a_draw_that_is_far_from_the_others_does_not_spoil_their_quantiles():
-    means = torch.tensor([0.0, 1e20], dtype=torch.float64).view(2, 1, 1)
+@pytest.mark.parametrize("far", [1e20, 1e60, 1e150])
+def test_a_draw_that_is_far_from_the_others_does_not_spoil_their_quantiles(far):
+    means = torch.tensor([0.0, far], dtype=torch.float64).view(2, 1, 1)
     assert float(GaussianPrediction(means, torch.ones_like(means)).quantile(0.25)) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("mean", [0.0, 2024.0, -1e6])
+@pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
+def test_a_quantile_takes_no_more_halvings_than_its_digits_need(mean, std, monkeypatch):
+    calls, ndtr = [], torch.special.ndtr
+    monkeypatch.setattr(torch.special, "ndtr", lambda z: calls.append(0) or ndtr(z))
+    shape = torch.randn(10, 100, 1, generator=generator(), dtype=torch.float64)
+    prediction = GaussianPrediction(mean + std * shape, torch.full_like(shape, std**2))
+    prediction.quantile(0.05)
+    assert len(calls) <= 56
+    torch.testing.assert_close(prediction.cdf(prediction.quantile(0.05)), torch.full((100, 1), 0.05).double())
+
+
+@pytest.mark.parametrize("odd", [torch.inf, -torch.inf, torch.nan])
+def test_a_row_without_a_quantile_leaves_the_others_theirs(odd):
+    means = torch.zeros(2, 2, 1, dtype=torch.float64)
+    means[0, 0] = odd
+    found = GaussianPrediction(means, torch.ones_like(means)).quantile(0.9)
+    assert float(found[1]) == pytest.approx(1.2815515655446, abs=1e-9)
 
 
 def test_an_interval_of_all_is_refused_by_its_own_name():

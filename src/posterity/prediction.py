@@ -20,6 +20,7 @@ from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
 #: Of the uncertainty.
 PARTS = ("total", "aleatoric", "epistemic")
+_MOST_HALVINGS = 1_200  # of the range of a quantile; all that double precision has
 
 
 class Prediction:
@@ -255,10 +256,13 @@ class GaussianPrediction(Prediction):
         means, stds = self.means.double(), self.variances.double().sqrt()  # tails are lost in single precision
         reach = stds * (abs(_normal_quantile(q)) + 1)
         low, high = (means - reach).amin(0), (means + reach).amax(0)
-        close, tried = 1e-13 * stds.amin(0), 0
-        # A draw that is far from the others makes the first range wide: each halving is one bit of it.
-        while tried < 200 and bool((high - low > close).any()):
-            middle, tried = (low + high) / 2, tried + 1
+        close = 1e-13 * stds.amin(0).clamp(min=1e-60)
+        # A draw far from the others makes the first range wide, and each halving is one bit of it.
+        for tried in range(_MOST_HALVINGS):
+            middle = (low + high) / 2
+            within = (low < middle) & (middle < high) & (high - low > close)  # else there is no number between
+            if tried % 8 == 0 and not bool(within.any()):
+                break
             below = torch.special.ndtr((middle - means) / stds).mean(0) < q
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
         return ((low + high) / 2).to(self.means)
