@@ -37,15 +37,22 @@ def posterior(method, case):
     return method(case[0], seed=0)
 
 
+DEVIATIONS = ("prior_std", "init_std", "init_noise", "noise_std", "jitter", "narrow")
+TAKEN = [
+    (method, name)
+    for method, build in METHODS.items()
+    for name in DEVIATIONS
+    if name in inspect.signature(build).parameters
+    and (method, name) != ("ibnn", "init_std")  # of its means, which may be all the same
+]
+
+
 @pytest.mark.parametrize("tiny", [1e-20, 1e-40, 1e-300])
-def test_no_standard_deviation_is_so_small_that_its_square_is_lost(method, tiny):
+@pytest.mark.parametrize(("name", "argument"), TAKEN)
+def test_no_standard_deviation_is_so_small_that_its_square_is_lost(name, argument, tiny):
     """The divergence would be infinite or no number."""
-    taken = inspect.signature(method).parameters
-    for name in {"prior_std", "init_std", "init_noise", "noise_std", "jitter", "narrow"} & set(taken):
-        if method is posterity.IBNN and name == "init_std":
-            continue  # of the means, which may be all the same
-        with pytest.raises(posterity.Error, match=f"{name} must be"):
-            method(seeded(mlp), seed=0, **{name: tiny})
+    with pytest.raises(posterity.Error, match=f"{argument} must be .*at least 1e-18"):
+        METHODS[name](seeded(mlp), seed=0, **{argument: tiny})
 
 
 def test_a_batch_without_rows_is_refused(method):
@@ -54,11 +61,30 @@ def test_a_batch_without_rows_is_refused(method):
         posterior.loss(torch.empty(0, 5), torch.empty(0).long(), size=10)
 
 
+class Several(posterity.Categorical):
+    """Answers by name, of which some may be nothing."""
+
+    def log_prob(self, outputs, y):
+        return super().log_prob(outputs, y["class"] if isinstance(y, dict) else y[0])
+
+
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_answers_may_be_several_tensors(method, form):
+    y = {"class": torch.arange(6) % 3, "nothing": torch.empty(6, 0)}
+    x = torch.randn(6, 5, generator=generator())
+    posterior = method(seeded(mlp), seed=0).train()
+    given = y if form is dict else tuple(y.values())
+    one = posterior.loss(x, given, Several(), size=6, generator=generator())
+    other = posterior.loss(x, y["class"], size=6, generator=generator())
+    torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("name", ["samples", "neighbours"])
 def test_what_cannot_be_loaded_is_refused_at_once(method, name):
-    if name in inspect.signature(method).parameters:
-        with pytest.raises(posterity.Error, match=f"{name} must be at most 10,000"):
-            method(seeded(mlp), **{name: 10_001})
+    if name not in inspect.signature(method).parameters:
+        pytest.skip(f"it has no {name}")
+    with pytest.raises(posterity.Error, match=f"{name} must be at most 10,000"):
+        method(seeded(mlp), **{name: 10_001})
 
 
 def test_a_generator_leads_the_networks_own_dropout_in_training_too(method):

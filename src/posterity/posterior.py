@@ -207,7 +207,7 @@ class Posterior(nn.Module):
                 "loss takes a likelihood such as posterity.Categorical() and a number beta; schedules go to fit."
             )
         y = y if isinstance(y, Tensor) else inputs.as_tensors(y)
-        if not y.numel():
+        if inputs.rows(x) == 0:
             raise Error("The batch has no rows: leave it out.")
         with self._led(generator, x):
             log_prob, penalty = self.terms(x, y, likelihood, generator)
@@ -303,7 +303,8 @@ def standard_deviations(value: Any, like: Tensor, size: int, each: str) -> Tenso
     """`prior_std` of the type and device of `like`: a number, or `[size]` of them, one for each node or weight."""
     stds = inputs.numbers(value, dtype=like.dtype, device=like.device)
     if stds.shape not in ((), (size,)) or not bool(((stds >= SMALLEST) & stds.isfinite()).all()):
-        raise Error(f"prior_std must be a positive number or {size} of them, one for each {each}.")
+        least = f"at least {SMALLEST:g}, whose square is not lost in rounding"
+        raise Error(f"prior_std must be a positive number or {size} of them, one for each {each}, of {least}.")
     return stds
 
 

@@ -125,7 +125,7 @@ class BayesByBackprop(WeightPosterior):
         ):
             raise Error(
                 f"prior_std must be a positive number, {len(sizes)} of them (one for each parameter tensor) or "
-                f"{len(means)} (one for each weight)."
+                f"{len(means)} (one for each weight), of at least {SMALLEST:g}, whose square is not lost in rounding."
             )
         scales = scales.to(means)
         stds = scales.repeat_interleave(sizes) if scales.shape == sizes.shape else scales.expand_as(means)
