@@ -119,7 +119,7 @@ def test_other_settings():
         _, cell = bbh_cells.other(FULL, "mnist", "BbH", ending)
         assert (cell.fit["schedule"], cell.posterior["samples"], cell.fit["beta"]) == ("cosine", 5, "bbh mnist")
         assert (cell.posterior["shared"], cell.posterior["hidden"]) == (shared, [64, 256, last])
-    assert len({name for name, _ in bbh_cells.others(FULL, "mnist").values()}) == 9
+    assert len({name for name, _ in bbh_cells.others(FULL, "mnist").values()}) == 10
     whole = bbh_cells.others(FULL, "mnist")["MNF, as published, with all of its divergence"]
     assert whole == ("bbh-mnist-published-mnf", bbh_cells.cell(FULL, "mnist", "published", "MNF"))
 
@@ -133,7 +133,7 @@ def test_other_settings_of_cifar5():
             f"bbh-cifar5-other-{ending}-tenth",
             replace(fair, fit=fair.fit | {"beta": "a tenth"}),
         )
-    assert len({name for name, _ in others.values()}) == 5
+    assert len({name for name, _ in others.values()}) == 6
     small = bbh_cells.others(Bench(Path(), "small"), "cifar5")
     assert not any(name.startswith("MNF") for name in small)  # which is not trained at that size
 

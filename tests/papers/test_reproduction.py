@@ -94,6 +94,8 @@ def test_an_unknown_device_is_refused_before_anything_runs(tmp_path):
 
     with pytest.raises(posterity.Error, match="'foo' is no device"):
         reproduce(Entry("e", "E", run), bench(tmp_path, device="foo"))
+    with pytest.raises(AssertionError):  # where nothing is trained, no device is needed
+        reproduce(Entry("e", "E", run), bench(tmp_path, device="foo", recorded=True))
 
 
 def test_an_unknown_size(tmp_path):

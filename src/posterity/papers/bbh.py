@@ -109,6 +109,7 @@ def runtime(bench: Bench) -> Outcome:
     for title, of in cells.items():
         timed = {method: _timed(bench, *named) for method, named in of.items()}
         seconds = numbers[title] = {method: statistics.median(times) for method, times in timed.items() if times}
+        findings += _missing(title, of, {method: {} for method in seconds})
         first, known, lines = next(iter(of)), published.BBH_MNIST | published.BBH_LAYOUTS, []
         if first not in seconds:
             continue

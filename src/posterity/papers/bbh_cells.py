@@ -150,7 +150,8 @@ def cell(bench: Bench, place: str, protocol: str, method: str) -> Cell:
 def others(bench: Bench, place: str) -> Named:
     """The cells of `OTHER` that are trained: those of methods that are trained by default too."""
     rows = [row for row in OTHER[place] if row[0] in methods(bench, place, "fair")]
-    return {f"{method}, {words}": other(bench, place, method, ending) for method, words, ending in rows}
+    made = {f"{method}, {words}": other(bench, place, method, ending) for method, words, ending in rows}
+    return made | {SUCCESSOR: contenders(bench, place, "fair")["LIVI"]}
 
 
 def forgetful(bench: Bench, place: str) -> tuple[str, Cell]:
