@@ -83,8 +83,8 @@ def test_answers_may_be_several_tensors(method, form):
 def test_what_cannot_be_loaded_is_refused_at_once(method, name):
     if name not in inspect.signature(method).parameters:
         pytest.skip(f"it has no {name}")
-    with pytest.raises(posterity.Error, match=f"{name} must be at most 10,000"):
-        method(seeded(mlp), **{name: 10_001})
+    with pytest.raises(posterity.Error, match=f"{name} must be at most 1,000,000"):
+        method(seeded(mlp), **{name: 1_000_001})
 
 
 def test_a_generator_leads_the_networks_own_dropout_in_training_too(method):

@@ -22,7 +22,7 @@ from posterity import inputs, networks
 from posterity.errors import Error
 from posterity.likelihoods import LIKELIHOODS, Likelihood
 from posterity.methods import TABLE
-from posterity.posterior import Posterior, checked
+from posterity.posterior import MOST_DRAWS, Posterior, checked
 
 FORMAT = 1
 _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
@@ -321,7 +321,9 @@ def _check_sizes(arguments: Mapping[str, Any], own: Mapping[str, Tensor], networ
         if isinstance(value, list) and sum(isinstance(member, str) for member in value) > names:
             raise Error(f"The model's configuration has {len(value)} {name}, more than the network.")
         sizes = [size for size in (value if isinstance(value, list) else [value]) if isinstance(size, int)]
-        largest = {"samples": _FEW, "steps": _MOST_STEPS, "depth": _MOST_STEPS}.get(name, most)
+        largest = {"samples": MOST_DRAWS, "neighbours": MOST_DRAWS, "steps": _MOST_STEPS, "depth": _MOST_STEPS}.get(
+            name, most
+        )
         products = sum(map(operator.mul, sizes, sizes[1:]))
         if len(sizes) > _MOST_STEPS or max(sizes, default=0) > largest or products > max(most, _FEW**2):
             raise Error(f"The model's configuration asks for {name}={str(value)[:40]}, which is too many.")
