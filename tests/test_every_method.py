@@ -79,12 +79,18 @@ def test_answers_may_be_several_tensors(method, form):
     torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("name", ["samples", "neighbours"])
-def test_what_cannot_be_loaded_is_refused_at_once(method, name):
-    if name not in inspect.signature(method).parameters:
-        pytest.skip(f"it has no {name}")
-    with pytest.raises(posterity.Error, match=f"{name} must be at most 1,000,000"):
-        method(seeded(mlp), **{name: 1_000_001})
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        (name, argument)
+        for name, build in METHODS.items()
+        for argument in ("samples", "neighbours")
+        if argument in inspect.signature(build).parameters
+    ],
+)
+def test_what_cannot_be_loaded_is_refused_at_once(name, argument):
+    with pytest.raises(posterity.Error, match=f"{argument} must be at most 100,000"):
+        METHODS[name](seeded(mlp), **{argument: 100_001})
 
 
 def test_a_generator_leads_the_networks_own_dropout_in_training_too(method):

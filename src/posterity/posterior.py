@@ -26,7 +26,7 @@ DECAY = ("fit", "weight_decay", 1e-6, 1e-1)
 #: A smaller standard deviation has a square that single precision does not hold.
 SMALLEST = 1e-18
 #: Draws in a training step: more are a mistake, and a file of a stranger may not ask for them.
-MOST_DRAWS = 1_000_000
+MOST_DRAWS = 100_000
 
 
 class Entry(NamedTuple):
