@@ -52,6 +52,8 @@ def test_a_missing_model_is_trained_again_unless_only_records_are_wanted(outcome
     shutil.rmtree(tmp_path / "smoke" / "models")
     with pytest.raises(posterity.Error, match="run it without --recorded"):
         run(tmp_path, "figure-3", recorded=True)
+    with pytest.raises(posterity.Error, match="run it without --only"):
+        run(tmp_path, "figure-3", only="another")
     again = fashion.trained(Bench(tmp_path))
     first = fashion.trained(Bench(folder))
     assert torch.equal(again[1].means, first[1].means)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from posterity.datasets import checks
-from posterity.datasets.columns import Column, labels, missing, numbers, places, settled
+from posterity.datasets.columns import Column, labels, missing, numbers, places
 from posterity.errors import Error
 
 MOST_COLUMNS = 10_000
@@ -50,7 +50,6 @@ class Preprocessing(ABC):
             values = values[:, 0]
         if values.ndim != 1:
             raise Error(f"The target {self.target!r} must be one column, not an array of {values.shape}.")
-        values = settled(values, self.classes or ())
         if missing(values).any():
             raise Error(f"The target {self.target!r} has missing values: leave those rows out.")
         if self.classes is not None:

@@ -127,7 +127,7 @@ class IBNN(Posterior):
         self.where = one_of(noise, tuple(NOISES), "noise")
         self.gamma = positive(gamma, "gamma", zero=True)
         self.per_layer, self.bias_noise = flag(per_layer, "per_layer"), flag(bias_noise, "bias_noise")
-        self.init_std, self.init_noise = positive(init_std, "init_std", zero=True), deviation(init_noise, "init_noise")
+        self.init_std, self.init_noise = deviation(init_std, "init_std", zero=True), deviation(init_noise, "init_noise")
         self.reasons = select(network, layers)
         names = [name for name, reason in self.reasons.items() if reason is None]
         if not names:

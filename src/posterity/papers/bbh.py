@@ -30,9 +30,10 @@ from posterity.papers.bbh_cells import (
     others,
     recorded,
 )
-from posterity.papers.bbh_figures import attacks, scores, weights
+from posterity.papers.bbh_figures import attacks, weights
 from posterity.papers.bbh_toy import toy
 from posterity.papers.cells import Cell
+from posterity.papers.pictures import errors_and_areas
 from posterity.papers.reproduction import DEVIATIONS, Bench, Entry, Outcome, Table, verdict
 
 #: A network of ten classes with more errors than this is at chance.
@@ -62,13 +63,12 @@ def table_1(bench: Bench) -> Outcome:
     numbers: dict[str, Numbers] = {}
     missing: list[str] = []
     kinds: dict[str, Named] = {
-        "hidden layers as published": {kind: layout(bench, kind, False) for kind in LAYOUTS},
+        "hidden layers as published": {kind: layout(bench, kind, False) for kind in LAYOUTS}
+        | {ONE_NUMBER: one_number(bench)},
         "about equally many parameters": {kind: layout(bench, kind, True) for kind in LAYOUTS},
-        "the library's defaults, about equally many parameters": {kind: bound(bench, kind) for kind in LAYOUTS},
+        "the library's defaults, about equally many parameters": {kind: bound(bench, kind) for kind in LAYOUTS}
+        | {CHUNKED: bound(bench, "chunked")},
     }
-    first, _, last = kinds.values()
-    first[ONE_NUMBER] = one_number(bench)
-    last[CHUNKED] = bound(bench, "chunked")
     for title, cells in kinds.items():
         cells[SUCCESSOR] = livi(bench)
         numbers[title] = means(recorded(bench, cells))
@@ -176,7 +176,7 @@ def _table(bench: Bench, place: str, title: str, known: Mapping[str, Sequence[fl
         tables.append(_scored(f"{title}, {PROTOCOLS[protocol]}", found, known))
         findings += _missing(PROTOCOLS[protocol], cells[protocol], found)
         findings += claims(PROTOCOLS[protocol], found, slides=place == "mnist")
-    picture = scores(numbers, known)
+    picture = errors_and_areas(numbers, known)
     rows = others(bench, place)
     numbers["other"] = means(recorded(bench, rows))
     tables += [_scored(f"{title}, set in other ways", numbers["other"], known)] if numbers["other"] else []

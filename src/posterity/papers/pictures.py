@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from posterity.papers.bbh_cells import METHODS, PROTOCOLS
 from posterity.plots.common import legend, listing, panels
 from posterity.plots.stress import Stress, keys, stack
 from posterity.report.canvas import FAINT, INK, color, described
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 Scores = Mapping[str, Mapping[str, Any]]
 #: Kinds of noise, as axes name them.
 NOISES = {"Gaussian": "share of Gaussian noise", "salt and pepper": "share of salt, and of pepper"}
+#: How the slides, and the networks trained by each protocol, are marked.
+MARKS = {"slides": "o", "published": "o", "fair": "s"}
 OPEN = {"marker": "o", "color": "white", "markeredgecolor": INK, "linestyle": "", "markersize": 6}
 
 
@@ -135,3 +138,53 @@ def sweep(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], x: 
         if any(lines.values())
     }
     return described(figure, f"{', '.join(curves)}, against {x}. The lowest: {listing(best)}.")
+
+
+def errors_and_areas(
+    found: Mapping[str, Mapping[str, Mapping[str, float]]], known: Mapping[str, Sequence[float]]
+) -> "Figure | None":
+    """Errors and the area outside beside those of the slides; and whether who is less sure of outliers tells them."""
+    marked: list[tuple[str, str, Mapping[str, float]]]
+    marked = [("slides", m, {"error": v[0] / 100, "outside_auc": v[2]}) for m, v in known.items()]
+    marked += [(protocol, m, values) for protocol, of in found.items() for m, values in of.items() if m in METHODS]
+    if len(marked) == len(known):
+        return None
+    methods, places = list(METHODS), list(MARKS)
+    with panels(1, 3, 10.4, 4.2) as (figure, grid):
+        for protocol, method, values in marked:
+            style = _mark(protocol, color(methods.index(method)))
+            at = methods.index(method) + 0.22 * (places.index(protocol) - 1)
+            grid[0][0].plot(at, 100 * values["error"], zorder=3, **style)
+            grid[0][1].plot(at, values["outside_auc"], zorder=3, **style)
+            if "auroc_total" in values:
+                grid[0][2].plot(values["outside_auc"], values["auroc_total"], zorder=3, **style)
+        unsure = "AUC outliers (low: unsure)"
+        for axes, label in zip(grid[0], ("error, %", unsure, "AUROC, total"), strict=True):
+            axes.set_ylabel(label)
+        for axes in grid[0][:2]:
+            axes.set_xticks(range(len(methods)), methods, rotation=40, ha="right")
+        grid[0][2].set_xlabel(unsure)
+        names = {"slides": "the slides", **PROTOCOLS}
+        keys = [(label, _mark(protocol, INK)) for protocol, label in names.items()]
+        keys += [(method, {"marker": "D", "color": color(at), "linestyle": ""}) for at, method in enumerate(methods)]
+        legend(figure, [grid[0][2].plot([], [], label=label, **style)[0] for label, style in keys], columns=6)
+    told = {
+        protocol: listing({m: f"{values['auroc_total']:.3f}" for m, values in of.items() if m in METHODS})
+        for protocol, of in found.items()
+    }
+    words = [f"{PROTOCOLS[protocol]}: {line}" for protocol, line in told.items()]
+    return described(
+        figure,
+        "Error and the area under the distribution of entropy on outliers by method, beside those of the slides, and",
+        f"that area against the AUROC of detection. AUROC {'; '.join(words)}.",
+    )
+
+
+def _mark(protocol: str, shade: str) -> dict[str, Any]:
+    return {
+        "marker": MARKS[protocol],
+        "color": shade,
+        "markerfacecolor": "white" if protocol == "slides" else shade,
+        "markersize": 6,
+        "linestyle": "",
+    }
