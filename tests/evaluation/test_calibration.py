@@ -96,14 +96,22 @@ def nll_at(log_probs, y, t):
     return -float(z.gather(1, y[:, None]).mean())
 
 
+def objective(log_probs, y, t):
+    """Per row: the NLL and the prior Gamma(4, 4) on 1/T, as a density of log T."""
+    return nll_at(log_probs, y, t) + 4 * (1 / t + np.log(t)) / len(y)
+
+
 @pytest.mark.parametrize("sharpness", [0.2, 1.0, 3.0, 20.0])
 def test_temperature_agrees_with_a_search_by_scipy(sharpness):
     log_probs, y = classes(500, 7, sharpness=sharpness)
     found = evaluation.temperature(prediction(log_probs), y)
     best = optimize.minimize_scalar(
-        lambda log_t: nll_at(log_probs, y, np.exp(log_t)), bounds=(-4.6, 4.6), method="bounded", options={"xatol": 1e-9}
+        lambda log_t: objective(log_probs, y, np.exp(log_t)),
+        bounds=(-4.6, 4.6),
+        method="bounded",
+        options={"xatol": 1e-9},
     )
-    assert nll_at(log_probs, y, found) == pytest.approx(best.fun, abs=1e-9)
+    assert objective(log_probs, y, found) == pytest.approx(best.fun, abs=1e-9)
     assert found == pytest.approx(np.exp(best.x), rel=1e-4)
 
 
@@ -112,14 +120,43 @@ def test_temperature_of_answers_drawn_at_two_is_two():
     assert evaluation.temperature(prediction(log_probs), y) == pytest.approx(2, abs=0.1)
 
 
+@pytest.mark.parametrize("sharpness", [1.0, 4.0, 8.0])
+def test_the_prior_moves_the_temperature_of_thousands_of_rows_by_less_than_its_standard_error(sharpness):
+    log_probs, y = classes(4000, 4, sharpness=sharpness)
+    found = np.log(evaluation.temperature(prediction(log_probs), y))
+    grid = np.linspace(found - 0.2, found + 0.2, 401)
+    nll = np.array([4000 * nll_at(log_probs, y, np.exp(log_t)) for log_t in grid])
+    inside = grid[nll < nll.min() + 0.5]  # the likelihood's own one-standard-error interval
+    assert inside[0] < found < inside[-1]
+
+
+@pytest.mark.parametrize("rows", [2, 15, 75])
+@pytest.mark.parametrize("margin", [0.5, 2.0, 5.0])
+def test_rows_that_are_all_right_leave_the_temperature_sane(rows, margin):
+    log_probs = torch.log_softmax(torch.tensor([[margin, 0.0, 0.0]] * rows), dim=1)
+    found = evaluation.temperature(prediction(log_probs), torch.zeros(rows).long())
+    assert 0.1 < found < 1
+
+
+def test_one_error_among_few_rows_does_not_ruin_the_calibrated_nll():
+    """One of thirty rows is wrong, so that of every two halves one has no error."""
+    log_probs = torch.log_softmax(2 + 2 * torch.eye(3, dtype=torch.float64).repeat(10, 1), dim=1)
+    y = torch.arange(30) % 3
+    y[0] = 1
+    nll = evaluation.nll(prediction(log_probs), y)
+    assert evaluation.calibrated_nll(prediction(log_probs), y) < 1.5 * nll
+
+
 def test_temperature_stays_finite_where_there_is_no_best_one():
     sure = torch.log_softmax(torch.tensor([[3.0, 0.0], [0.0, 2.0]]), dim=1)
-    assert scaling.LIMITS[0] <= evaluation.temperature(prediction(sure), torch.tensor([0, 1])) < 0.1
-    assert evaluation.temperature(prediction(sure), torch.tensor([1, 0])) == pytest.approx(scaling.LIMITS[1])
+    wrong = evaluation.temperature(prediction(sure), torch.tensor([1, 0]))
+    assert 1 < wrong < 3  # two rows
+    many = evaluation.temperature(prediction(sure.repeat(1000, 1)), torch.tensor([1, 0]).repeat(1000))
+    assert many == pytest.approx(scaling.LIMITS[1])
     none = torch.tensor([[0.0, float("-inf")], [0.0, float("-inf")]])
     found = evaluation.temperature(prediction(none), torch.tensor([0, 1]))
-    assert found == pytest.approx(scaling.LIMITS[1])
-    assert evaluation.score(evaluation.scaled(prediction(none), found), torch.tensor([0, 1]))["nll"] < 1
+    assert 10 < found <= scaling.LIMITS[1]
+    assert evaluation.score(evaluation.scaled(prediction(none), found), torch.tensor([0, 1]))["nll"] < 2.1
 
 
 def test_temperature_leaves_out_what_is_not_observed():
@@ -158,11 +195,11 @@ def test_calibrated_nll_of_held_out_data_is_the_nll_of_the_scaled_prediction():
     assert evaluation.calibrated_nll(*rest, held_out=fit) == pytest.approx(expected, rel=1e-9)
 
 
-def test_cross_validated_nll_is_above_the_best_fit_and_does_not_change_with_the_scale_of_logits():
+def test_cross_validated_nll_is_above_the_best_fit_and_hardly_changes_with_the_scale_of_logits():
     log_probs, y = classes(400, 4)
     found = evaluation.calibrated_nll(prediction(log_probs), y)
     sharper = torch.log_softmax(5 * log_probs, dim=1)
-    assert found == pytest.approx(evaluation.calibrated_nll(prediction(sharper), y), abs=1e-6)
+    assert found == pytest.approx(evaluation.calibrated_nll(prediction(sharper), y), abs=1e-3)  # the prior's share
     assert nll_at(log_probs, y, evaluation.temperature(prediction(log_probs), y)) < found < nll_at(log_probs, y, 1.0)
 
 
