@@ -17,6 +17,7 @@ from posterity.errors import Error
 from posterity.rows import FAILURES, change_last, evaluation_mode, is_blocked, layout
 from posterity.sites import find_direct
 from posterity.state import alone, clean
+from posterity.transforms import untransformed
 
 T = TypeVar("T")
 
@@ -203,10 +204,15 @@ class Plans:
             raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
         key = None if compiling else tuple(tensor.shape[1:] for tensor in inputs.tensors(x))
         if key is None or key not in self.known:
-            with alone(), contextlib.nullcontext() if compiling else torch.no_grad(), evaluation_mode(network):
-                plan = Plan((), None, self._places(network, [], x), [], {})
+            with (
+                alone(),
+                contextlib.nullcontext() if compiling else torch.no_grad(),
+                evaluation_mode(network),
+                untransformed(network, x) as few,
+            ):
+                plan = Plan((), None, self._places(network, [], few), [], {})
                 if not plan.places and added:
-                    plan = self._with(network, added, x)
+                    plan = self._with(network, added, few)
             if key is None:
                 return plan
             if not plan.places and self.wanted:

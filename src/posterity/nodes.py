@@ -1,16 +1,18 @@
 """Noise at one layer: what goes in, what comes out, or its weights are multiplied by random numbers."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.rnn import PackedSequence
 
 from posterity.errors import Error
 from posterity.layers import Features, features, is_plain
 from posterity.rows import Layout
+from posterity.transforms import is_transformed
 
 
 class Folded(Exception):
@@ -22,8 +24,9 @@ class Site:
 
     Noise is either one vector `[features]` for every row (a drawn function) or `[rows, features]` (training).
     A layer with a single input feature is linear in it. For a drawn function the noise is then applied behind the
-    layer, which is computed once for all draws; in training the gradient of the noise is read off the layer's output,
-    because a gradient of the input would be more than half of a LeNet's step.
+    layer, which is computed once for all draws; in training the gradient of a convolution's noise is read off its
+    output (see `_Tap`) where its input needs none, because a gradient of the input would be more than half of a
+    LeNet's step.
     """
 
     def __init__(self, name: str, layer: nn.Module, kinds: tuple[str, ...]) -> None:
@@ -44,10 +47,11 @@ class Site:
         self.layouts: dict[str, Layout] = {}
         self.shared: str | None = None
         self.missing: str | None = None
-        self.direct = self.called = self.keep = False
+        self.direct = self.called = self.keep = self.tapped = False
         self.noise: dict[str, Tensor] | None = None
         self.seen: list[dict[str, Any]] | None = None
         self.results: list[tuple[Tensor, int]] = []
+        self.value: Tensor | None = None
         self.overwritten = True
 
     @property
@@ -82,8 +86,10 @@ class Site:
         changed, named = list(args), dict(kwargs)
         for key, (at, value) in self._given(args, kwargs).items():
             if key in self.noise:
-                noise = self.noise[key].detach() if self.single else self.noise[key]
+                self.tapped = self.single and _can_be_tapped(layer, value)
+                noise = self.noise[key].detach() if self.tapped else self.noise[key]
                 product = self._times(value, noise, key)
+                self.value = value if self.tapped else None
                 if isinstance(at, int):
                     changed[at] = product
                 else:
@@ -97,18 +103,23 @@ class Site:
         if self.noise is None or self.direct or not isinstance(result, Tensor):
             return None
         bias = getattr(layer, "bias", None)
-        if self.single:
+        if self.single and self.noise["input"].dim() == 1:
             z = self._spread(self.noise["input"], result)
-            if self.noise["input"].dim() > 1:
-                given = None if bias is None else self._spread(bias.detach(), result)
-                result = _Tap.apply(result, z, given, self.overwritten)
-            else:
-                result = result * z if bias is None else torch.addcmul((1 - z) * self._spread(bias, result), result, z)
+            result = result * z if bias is None else torch.addcmul((1 - z) * self._spread(bias, result), result, z)
+        elif self.tapped:
+            result, self.value = self._tap(layer, result), None
         if "bias" in self.noise and bias is not None:
             result = result + (self._spread(self.noise["bias"], result) - 1) * self._spread(bias, result)
         if "output" in self.noise:
             result = result * self._spread(self.noise["output"], result)
         return result
+
+    def _tap(self, layer: nn.Module, result: Tensor) -> Tensor:
+        """The result, which gives the noise its gradient."""
+        again = None if torch.compiler.is_compiling() else layer._conv_forward
+        z = self._spread(self.noise["input"], result) if self.noise else None
+        weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+        return _Tap.apply(result, z, weight, bias, self.value, again, self.overwritten)  # type: ignore[no-any-return]
 
     def watched(self) -> None:
         """The network has run: nothing more is noted, and whether it wrote into what the layer had said."""
@@ -248,19 +259,45 @@ def _product(layer: nn.Module, facts: Features, noise: Mapping[str, Tensor]) -> 
     return found
 
 
+def _can_be_tapped(layer: nn.Module, value: Any) -> bool:
+    """Whether the gradient of the noise at a layer's input, which needs none itself, is cheaper behind the layer."""
+    own = isinstance(layer, _ConvNd) and hasattr(layer, "_conv_forward") and "weight" in layer._parameters
+    return own and not value.requires_grad and not is_transformed()
+
+
 class _Tap(torch.autograd.Function):
-    """The identity on y = z · u + b, with the gradient of z: ⟨g, u⟩ = ⟨g, y − b⟩ / z."""
+    """The identity on y = z · u + b, u = W ∗ x, with the gradient of z: ⟨g, u⟩ = ⟨g, y − b⟩ / z.
+
+    y was computed from z without a graph. Where a graph of the gradient is made (create_graph=True), y is computed
+    again by the plain product, so that derivatives of the gradient are those of z ∘ x.
+    """
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, z: Tensor, bias: Tensor | None, overwritten: bool) -> Tensor:
-        ctx.save_for_backward(y, z, bias)
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        z: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        x: Tensor,
+        again: Callable[..., Tensor] | None,
+        overwritten: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(y, z, weight, bias, x)
+        ctx.again = again
         return y.clone() if overwritten else y.view_as(y)  # ReLU(inplace=True) cannot write into a view
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
-        y, z, bias = ctx.saved_tensors
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        y, z, weight, bias, x = ctx.saved_tensors
+        if ctx.again is not None and torch.is_grad_enabled():
+            product = ctx.again(x * z.to(x.dtype), weight, bias)
+            wanted = [t for t, needed in zip((z, weight, bias), ctx.needs_input_grad[1:4], strict=True) if needed]
+            found = iter(torch.autograd.grad(product, wanted, g.to(product.dtype), create_graph=True))
+            return None, *(next(found) if needed else None for needed in ctx.needs_input_grad[1:4]), None, None, None
         inner = (g * y).sum_to_size(z.shape)
         if bias is not None:
+            bias = bias.detach().to(g.dtype).view(-1, *(1,) * (weight.dim() - 2))
             behind = tuple(range(1 - bias.dim(), 0))
-            inner = inner - ((g.sum(behind, keepdim=True) if behind else g) * bias).sum_to_size(z.shape)
-        return g, inner / torch.where(z.abs() < 1e-6, 1e-6, z), None, None
+            inner = inner - (g.sum(behind, keepdim=True) * bias).sum_to_size(z.shape)
+        return g, inner / torch.where(z.abs() < 1e-6, 1e-6, z), None, None, None, None, None

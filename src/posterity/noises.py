@@ -26,6 +26,7 @@ from posterity.nodes import Site
 from posterity.posterior import randn
 from posterity.rows import first_rows
 from posterity.state import alone, clean, recomputed, untouched
+from posterity.transforms import plain, untransformed
 from posterity.weights import Weights
 
 ESTIMATORS = ("auto", "weights", "local", "flipout")
@@ -138,8 +139,13 @@ class Noises:
         seen: list[dict[str, list[tuple[int, ...]]]] = []
         elsewhere: set[str] = set()
         try:
-            with untouched(self.network, x), torch.inference_mode(False), torch.enable_grad():
-                leaves = {key: value.detach().clone().requires_grad_() for key, value in means.items()}
+            with (
+                untransformed(self.network, x) as x,
+                untouched(self.network, x),
+                torch.inference_mode(False),
+                torch.enable_grad(),
+            ):
+                leaves = {key: plain(value).detach().clone().requires_grad_() for key, value in means.items()}
                 for count in (2, 3):
                     few = first_rows(x, count)
                     self._start(dict.fromkeys(self.layers, "probe"), {}, None)

@@ -18,6 +18,7 @@ from posterity.errors import Error
 from posterity.layers import select as select
 from posterity.nodes import Bare, Folded, Site
 from posterity.state import ONE_AT_A_TIME, alone, clean, untouched
+from posterity.transforms import untransformed
 
 
 class Sites:
@@ -90,8 +91,8 @@ class Sites:
                         site.set(None)
             site = next(site for site in self.sites if site.name == name)
             before = dict(site.layouts)
-            with ONE_AT_A_TIME:
-                rows.find_order([site], network, x)
+            with ONE_AT_A_TIME, untransformed(network, x) as few:
+                rows.find_order([site], network, few)
             if site.layouts == before:  # how many positions share the axis of rows differs from batch to batch
                 site.shared = rows.APART
 
@@ -135,12 +136,13 @@ class Sites:
             self.probed = axes if known else None
             if known:
                 return
-            rows.find(hooked, network, x)
-            missed = [site for site in hooked if not site.called]
-            if missed and network.training:  # layers that training left out this time
-                with rows.evaluation_mode(network):
-                    rows.find(missed, network, x)
-            self._find_direct(network, x)
+            with untransformed(network, x) as x:
+                rows.find(hooked, network, x)
+                missed = [site for site in hooked if not site.called]
+                if missed and network.training:  # layers that training left out this time
+                    with rows.evaluation_mode(network):
+                        rows.find(missed, network, x)
+                self._find_direct(network, x)
             self.probed = axes
 
     def find_direct(self, network: nn.Module, x: Any) -> None:
@@ -148,7 +150,7 @@ class Sites:
         if self.known:
             return
         hooked = self._hooked
-        with ONE_AT_A_TIME:
+        with ONE_AT_A_TIME, untransformed(network, x) as x:
             for site, calls in zip(hooked, rows.few(lambda x: rows.watch(hooked, network, x), x), strict=True):
                 site.called = bool(calls)
             self._find_direct(network, x)
