@@ -1,0 +1,1 @@
+"""How often the sentences of a report are wrong, by simulation."""
