@@ -9,6 +9,7 @@ from common import generator, mlp, seeded
 from posterity import evaluation
 from posterity.datasets.columns import Column
 from posterity.datasets.preprocessing import ImagePreprocessing, TablePreprocessing
+from posterity.evaluation.sampling import representative_rows
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction
 
 
@@ -79,6 +80,45 @@ def test_noise_begins_with_the_scores_themselves_and_ends_where_inputs_say_nothi
     assert found["attack"][-1]["error"] > plain["error"]
     assert found == evaluation.robustness(posterior, x, y, seed=1)
     assert all(torch.equal(value, before[key]) for key, value in posterior.state_dict().items())
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "as they come"])
+def test_the_rows_that_are_stressed_stand_for_all_however_the_file_is_sorted(order):
+    """A network that says class 0 of everything, of 1,000 rows a quarter of which are of class 1."""
+    net = torch.nn.Linear(2, 2)
+    torch.nn.init.zeros_(net.weight)
+    net.bias.data = torch.tensor([2.0, 0.0])
+    y = (torch.arange(1000) % 4 == 3).long()
+    y = y if order == "as they come" else y.sort(descending=order == "descending").values
+    found = evaluation.robustness(posterity.MAP(net), random(1000, 2).float(), y)
+    assert found["noise"][0]["error"] == found["attack"][0]["error"] == 0.25
+
+
+def test_stress_of_a_regression_sorted_by_its_target_begins_near_the_rmse_of_all_rows():
+    """A network that says 0 of everything: the RMSE is the root of the targets' mean square."""
+    net = torch.nn.Linear(2, 1)
+    torch.nn.init.zeros_(net.weight)
+    torch.nn.init.zeros_(net.bias)
+    posterior = posterity.MAP(net)
+    posterior.likelihood = posterity.Gaussian(std=1.0)
+    y = random(1000, 1).float().sort(0).values
+    found = evaluation.robustness(posterior, random(1000, 2).float(), y)["noise"][0]["rmse"]
+    assert found == pytest.approx(float(y.square().mean().sqrt()), rel=0.05)  # every fifth quantile
+
+
+def test_representative_rows_hold_each_class_in_its_share_and_each_row_with_the_same_chance():
+    y = torch.repeat_interleave(torch.arange(10), 100)
+    assert torch.bincount(y[representative_rows(y, 200)]).tolist() == [20] * 10
+    assert torch.equal(representative_rows(y, 2000), torch.arange(1000))
+    y = torch.tensor([3.0, 1.0, 1.0, 2.0, 5.0, 4.0, 9.0])
+    counts = torch.zeros(7)
+    for seed in range(2000):
+        chosen = representative_rows(y, 3, seed)
+        assert len(chosen.unique()) == 3
+        counts[chosen] += 1
+    p = 3 / 7  # a standard error of 0.011
+    assert bool(((counts / 2000 - p).abs() < 4.5 * (p * (1 - p) / 2000) ** 0.5).all())
+    assert len(representative_rows(torch.zeros(50, 4, 4), 20).unique()) == 20
 
 
 def test_images_are_rotated_and_corrupted_too_and_an_attack_is_measured_in_pixels():

@@ -10,6 +10,7 @@ from torch import Tensor
 from posterity.errors import Error
 from posterity.evaluation.attacks import pixel_bounds, under_attack
 from posterity.evaluation.corruptions import CORRUPTIONS, gaussian_mixing, in_pixels, rotate, under
+from posterity.evaluation.sampling import representative_rows
 from posterity.posterior import Posterior
 
 ROWS, DRAWS = 200, 20
@@ -43,11 +44,12 @@ def robustness(
         posterior: a trained posterior; nothing of it changes.
         x: inputs of its network, `[n, ...]`.
         y: their answers, `[n, ...]`.
-        rows: how many of the data take part, the first ones.
+        rows: how many of the data take part, spread over the targets as all of them are (`representative_rows`).
         samples: functions to draw.
         seed: of all that is random.
     """
-    x, y = x[:rows], y[:rows]
+    chosen = representative_rows(y, rows, seed)
+    x, y = x[chosen.to(x.device)], y[chosen.to(y.device)]
     samples = min(samples, posterior.draws)
     images = getattr(posterior.preprocessing, "kind", None) == "images" and x.dim() == 4
 

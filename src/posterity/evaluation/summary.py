@@ -10,6 +10,7 @@ from posterity.evaluation.detection import detect
 from posterity.evaluation.intervals import LEVELS, interval_coverage
 from posterity.evaluation.positions import is_regression, observed, per_datum, uncertainty
 from posterity.evaluation.promises import promises
+from posterity.evaluation.sampling import representative_rows
 from posterity.evaluation.selection import selective_mean
 from posterity.prediction import PARTS
 
@@ -54,8 +55,7 @@ def summarise(
             "observed": numbers(interval_coverage(prediction, y, LEVELS)),
         }
         shown = {"true": y, "mean": prediction.mean} | dict(zip(("low", "high"), prediction.interval(0.9), strict=True))
-        evenly = torch.linspace(0, len(y) - 1, min(POINTS, len(y))).round().long()
-        summary["points"] = _first(shown, evenly)
+        summary["points"] = _first(shown, representative_rows(y.reshape(len(y), -1)[:, 0], POINTS))
         summary["gallery"] = _numbers_gallery(prediction, shown)
     else:
         seen = observed(prediction, y)

@@ -173,8 +173,9 @@ def stress(comparison: Comparison) -> Section | None:
         "Each method will fail at some point; the honest ones grow uncertain as they do. Left, how good the answers "
         f"still are; right, how the uncertainty of {best} grows, split into noise (aleatoric) and ignorance "
         "(epistemic). An attack changes every input by at most the given amount (of a pixel between 0 and 1, or of a "
-        f"column's standard deviation) in the direction that hurts most. From {ROWS} test data and {DRAWS} draws, or "
-        "as many as there are.",
+        f"column's standard deviation) in the direction that hurts most. From {ROWS} test rows, drawn at random with "
+        f"each class, or each part of the target's range, in its share, and {DRAWS} draws, or as many as there are: "
+        "without any change the scores are those of the table up to chance.",
     )
 
 
