@@ -248,10 +248,11 @@ def test_a_compiled_loss_is_the_same_loss(method, backend):
     assert histories[0].column("loss") == pytest.approx(histories[1].column("loss"), rel=1e-4)
 
 
-def test_progress_shows_the_loss_and_its_terms(capsys):
-    fit(make(), progress=True)
+def test_progress_shows_the_likelihood_first_and_the_divergence_apart(capsys):
+    fit(make(), progress=True, epochs=40, beta=0.5)
     shown = capsys.readouterr().err
-    assert all(word in shown for word in ("loss", "nll", "kl/N"))
+    assert "loss" not in shown
+    assert 0 < shown.index("nll=") < shown.index("kl/N=") < shown.index("beta=0.500")
 
 
 @pytest.mark.parametrize(
@@ -334,8 +335,54 @@ def test_a_graph_is_for_devices_and_changes_nothing_here():
 def test_a_history_prints_in_one_line():
     x, y = torch.randn(20, 5), torch.arange(20) % 3
     history = posterity.fit(posterity.MAP(mlp()), (x, y), epochs=3, seed=0, progress=False)
-    assert repr(history).startswith("History of 3 epochs, loss ")
+    assert repr(history).startswith("History of 3 epochs, nll ")
     assert "\n" not in repr(history)
+    assert "KL/N" not in repr(history)
+
+
+def test_a_history_shows_a_fit_that_improves_as_one():
+    """The loss rises with β where the divergence is large; the likelihood comes first and KL/N stands apart."""
+    posterior = posterity.IBNN(seeded(mlp), 3, seed=0, init_std=0.01)
+    history = fit(posterior, epochs=30, batch_size=8, lr=1e-2, lr_posterior=0.0)
+    assert history[-1]["loss"] > history[0]["loss"]
+    nll, kl = repr(history).split(", ")[1:3]
+    assert nll == f"nll {history[0]['nll']:.4g} → {history[-1]['nll']:.4g}"
+    assert history[-1]["nll"] < history[0]["nll"]
+    assert kl == f"KL/N {history[0]['divergence'] / 40:.4g} → {history[-1]['divergence'] / 40:.4g}"
+    for name in ("epoch", "step", "loss", "nll", "divergence", "beta", "lr", "seconds"):
+        assert len(history.column(name)) == 30
+
+
+def test_held_out_rows_without_a_finite_likelihood_never_choose_an_epoch():
+    x, y = data()
+
+    class Breaking(posterity.MAP):
+        def draw(self, n, generator=None):
+            functions, value = super().draw(n, generator), next(self.values)
+            last = functions.network[-1].bias
+            functions.network[-1].bias = nn.Parameter(last * value if math.isnan(value) else last)
+            return functions
+
+    posterior = Breaking(seeded(mlp))
+    posterior.values = iter([1.0, math.nan, 1.0, 1.0, math.nan, math.nan])  # the first tries two rows
+    history = fit(posterior, data=(x, y), validation=(x, y), epochs=5, batch_size=8, lr=0.01)
+    found = history.column("validation")
+    assert [math.isfinite(value) for value in found] == [False, True, True, False, False]
+    assert history.best == 3
+    assert found[2] < found[1]
+
+
+def test_all_held_out_rows_without_a_finite_likelihood_are_a_warning_and_the_last_epoch_stays():
+    x, y = torch.randn(20, 5, generator=generator()), torch.randn(20, 1, generator=generator())
+    held = torch.full((20, 1), math.nan)
+    held[:2] = 0.0
+    likelihood = posterity.Gaussian(std=1.0)
+    posterior, plain = (posterity.MAP(seeded(lambda: mlp(5, 1))) for _ in range(2))
+    with pytest.warns(UserWarning, match="nan in every epoch"):
+        history = fit(posterior, data=(x, y), likelihood=likelihood, validation=(x, held))
+    fit(plain, data=(x, y), likelihood=likelihood)
+    assert history.best is None
+    assert same(posterior, plain)
 
 
 def test_fp16_on_a_processor_is_said_to_change_nothing():

@@ -8,9 +8,11 @@ from posterity.errors import require
 
 
 class History(list[dict[str, float]]):
-    """One record an epoch: epoch, step, loss, nll, divergence (nats), beta, lr, seconds, and validation where given.
+    """One record an epoch: epoch, step, nll, loss, divergence, divergence_per_row, beta, lr, seconds and validation.
 
-    `best` is the epoch whose parameters were kept, where validation data were given.
+    `nll` is the negative log-likelihood per row, of an ensemble the mean over its members. `loss` is `nll` plus β times
+    `divergence_per_row` (KL/N), so that it rises while β does. `validation` is the negative log-likelihood of held-out
+    rows, in the epochs in which it was measured, and `best` the epoch whose parameters were kept for it.
     """
 
     best: int | None = None
@@ -18,8 +20,13 @@ class History(list[dict[str, float]]):
     def __repr__(self) -> str:
         if not self:
             return "History of no epoch"
-        ends = "".join(f", {k} {self[0][k]:.4g} → {self[-1][k]:.4g}" for k in ("loss", "validation") if k in self[-1])
-        return f"History of {len(self)} epoch{'s' * (len(self) > 1)}{ends}, {self.seconds:.1f} s"
+        names = {"nll": "nll", "validation": "validation"}
+        if any(self.column("divergence")):
+            names |= {"divergence_per_row": "KL/N", "beta": "beta"}
+        columns = {name: self.column(key) for key, name in names.items()}
+        ends = "".join(f", {name} {found[0]:.4g} → {found[-1]:.4g}" for name, found in columns.items() if found)
+        kept = "" if self.best is None else f", epoch {self.best} kept"
+        return f"History of {len(self)} epoch{'s' * (len(self) > 1)}{ends}{kept}, {self.seconds:.1f} s"
 
     def column(self, name: str) -> list[float]:
         """The values of one entry over epochs."""

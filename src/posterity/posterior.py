@@ -168,6 +168,10 @@ class Posterior(nn.Module):
         """The parameters of the posterior itself: they take `lr_posterior` and no weight decay."""
         return iter(())
 
+    def clip_gradients(self, norm: float) -> None:
+        """Scale the gradient of all parameters down to this norm, where it is larger."""
+        nn.utils.clip_grad_norm_(self.parameters(), norm)
+
     def penalty(self, generator: torch.Generator | None = None) -> Tensor:
         """What `loss` weighs against the likelihood, in nats: the divergence, unless a method adds to it."""
         return self.divergence(generator)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from posterity import checkpoints, inputs, schedules
 from posterity.errors import Error
@@ -86,7 +86,8 @@ class Run:
         self.rows: int | None = None
         self.dtype = inputs.like(posterior).dtype
         self.epochs = self.count = self.since = 0
-        # The loss and its likelihood, summed over an epoch's steps; its other term in the last step; and β.
+        # The loss and its likelihood, summed over an epoch's steps; its other term in the last step; and β. All are
+        # those of one network, where several are trained side by side.
         self.sum, self.nll, self.term, self.beta_now = (torch.zeros((), device=device) for _ in range(4))
         self.advance: Callable[[Batch], Tensor] = Graph(self._advance, device) if graph else self._advance
         self.last_loss = math.nan
@@ -111,8 +112,8 @@ class Run:
                 group["lr"] = rate * schedule(t)
         self.beta_now.fill_(self.beta(t))
         loss = self.advance(batch).detach()
-        self.sum += loss
-        self.nll += loss - self.term
+        self.sum += loss / self.posterior.models
+        self.nll += loss / self.posterior.models - self.term
         if not self.looks and self.count % LOOK_EVERY == 0:
             self._look(loss)
         self.count += 1
@@ -144,7 +145,7 @@ class Run:
         if scaler is not None:
             scaler.unscale_(self.optimizer)
         if self.settings.clip is not None:
-            nn.utils.clip_grad_norm_(self.posterior.parameters(), self.settings.clip)
+            self.posterior.clip_gradients(self.settings.clip)
         if self.looks:
             self._look(loss)
         if scaler is None:
@@ -170,7 +171,7 @@ class Run:
         if weighed is None:
             with self.processes.whole():
                 weighed = self.beta_now * self.posterior.penalty() / self.settings.size
-        self.term.copy_(weighed)
+        self.term.copy_(weighed / self.posterior.models)
 
     def _weight(self, batch: Batch) -> Tensor | None:
         """Of each row, such that the mean of all processes' losses is the loss of the whole batch."""
@@ -183,7 +184,7 @@ class Run:
 
     def _look(self, loss: Tensor) -> None:
         """Read the loss back and stop if it is not finite: on a CPU before the step that would spoil the parameters."""
-        self.last_loss = float(self.processes.mean(loss))
+        self.last_loss = float(self.processes.mean(loss)) / self.posterior.models
         if not math.isfinite(self.last_loss) or not math.isfinite(float(self.sum)):
             self._complain(self.last_loss)
 
@@ -205,15 +206,15 @@ class Run:
             return float(self.posterior.divergence())
 
     def postfix(self, shown: bool) -> dict[str, str] | None:
-        """The loss and its two terms, for a progress bar that is shown, now and then."""
+        """The negative log-likelihood, and apart from it KL/N and its weight, for a bar that is shown, now and then."""
         if self.count % LOOK_EVERY != 1 or not shown:
             return None
-        weighed = float(self.term)
-        terms = {"loss": self.last_loss, "nll": self.last_loss - weighed, "kl/N": weighed}
-        return {name: f"{value:.3f}" for name, value in terms.items()}
+        weighed, beta = float(self.term), float(self.beta_now)
+        terms = {"nll": self.last_loss - weighed, "kl/N": weighed / beta if beta else math.nan, "beta": beta}
+        return {name: f"{value:.3f}" for name, value in terms.items() if math.isfinite(value)}
 
     def record(self, epoch: int, began: float) -> dict[str, float]:
-        """What an epoch was like: the means of the loss and of its likelihood, and the divergence at its end."""
+        """An epoch's mean negative log-likelihood and loss, of one network, and the divergence at its end."""
         if not self.since:
             raise Error(
                 f"The data gave no batch in epoch {epoch}: a stream must start anew whenever it is iterated, and be no "
@@ -224,12 +225,14 @@ class Run:
         seconds = time.perf_counter() - began
         if not math.isfinite(mean):
             self._complain(mean)
+        divergence = self._divergence()
         record = {
             "epoch": epoch,
             "step": self.count,
-            "loss": mean,
             "nll": float(self.processes.mean(self.nll)) / steps,
-            "divergence": self._divergence(),
+            "loss": mean,
+            "divergence": divergence,
+            "divergence_per_row": divergence / self.settings.size,
             "beta": self.beta(t),
             "lr": self.rates[0][0] * self.rates[0][1](t),
             "seconds": seconds,

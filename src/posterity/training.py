@@ -27,6 +27,7 @@ from posterity.progress import Bar, Stop, wanted
 from posterity.rows import hang_together
 from posterity.running import LOOK_EVERY, Run, Settings, generators
 from posterity.storage import storable
+from posterity.validation import improves, warn_of_none
 
 #: Answers whose mean or deviation is larger are worth a word.
 FAR = 30.0
@@ -222,14 +223,16 @@ def fit(
             record = run.record(epoch + 1, began)
             if validation is not None:
                 record["validation"] = run.validate(validation)
-                if best is None or not best["validation"] <= record["validation"]:
+                if improves(record, best):
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
             save(end=epoch + 1 == epochs)
             for callback in called if run.processes.main else ():
                 callback(record, posterior)
         run.processes.end()
-    if best is not None:
+    if best is None:
+        warn_of_none(history.column("validation"))
+    else:
         posterior.load_state_dict(best["state"])
         history.best = int(best["epoch"])
     posterior.eval()

@@ -207,9 +207,10 @@ class Search:
         checkpoint = self.folder / "checkpoints" / f"trial-{trial.user_attrs.get('first', trial.number)}"
 
         def report(record: dict[str, float], _: Any) -> None:
-            trial.report(record["validation"], int(record["epoch"]))
-            if trial.should_prune():
-                raise optuna.TrialPruned
+            if "validation" in record:
+                trial.report(record["validation"], int(record["epoch"]))
+                if trial.should_prune():
+                    raise optuna.TrialPruned
 
         try:
             build: Any = posterity.methods()[self.method]
@@ -234,7 +235,7 @@ class Search:
             raise
         shutil.rmtree(checkpoint, ignore_errors=True)
         trial.set_user_attr("epoch", history.best)
-        return min(history.column("validation"))
+        return math.nan if history.best is None else history[history.best - 1]["validation"]
 
     def _split(self, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Settings by where they go: to the method, or to `fit`."""

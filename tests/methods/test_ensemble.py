@@ -475,3 +475,53 @@ def test_an_input_without_a_say_stays_where_it_is():
     alone = DeepEnsemble(seeded(lambda: nn.Linear(5, 3)), members=2, adversarial=0.1, seed=0)
     y = torch.arange(4) % 3
     torch.testing.assert_close(posterior.loss((x, mask), y, size=4), alone.loss(x, y, size=4))
+
+
+def test_an_ensemble_clips_each_member_alone():
+    """Rows of one member are large, so that its gradient is clipped and the others' are as before."""
+    x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
+    posterior = DeepEnsemble(seeded(mlp), 3, seed=0)
+    with torch.no_grad():
+        posterior.flat[1] *= 30
+    alone = [MAP(posterior.member(m)) for m in range(3)]
+    for each in (posterior, *alone):
+        arguments = {"epochs": 4, "batch_size": 16, "optimizer": "sgd", "lr": 0.1, "clip": 0.5}
+        posterity.fit(each, (x, y), seed=1, progress=False, **arguments)
+    for m, single in enumerate(alone):
+        state = posterior.member(m).state_dict()
+        for name, value in single.network.state_dict().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_members_that_are_the_same_clip_what_they_share_as_one_alone():
+    """The noise of the likelihood and the layers that are left out have a gradient of all members."""
+    x = torch.randn(40, 5, generator=generator())
+    y = 5 * x[:, :1]
+    posterior = DeepEnsemble(seeded(lambda: mlp(5, 1)), 3, layers="first", seed=0)
+    with torch.no_grad():
+        posterior.flat[:] = posterior.flat[0]
+    single = MAP(posterior.member(0))
+    ends = []
+    for each in (posterior, single):
+        each.likelihood = posterity.Gaussian()
+        loss = each.loss(x, y, size=40)
+        loss.backward()
+        each.clip_gradients(0.1)
+        ends.append([p.grad for p in (*each.network[2].parameters(), *each.likelihood.parameters())])
+    for shared, own in zip(*ends, strict=True):
+        torch.testing.assert_close(shared / 3, own, rtol=1e-4, atol=1e-6)
+    total = nn.utils.get_total_norm([p.grad for p in single.parameters()])
+    assert float(total) == pytest.approx(0.1, rel=1e-4)
+
+
+def test_the_history_of_an_ensemble_is_of_one_member():
+    """At a rate of zero its negative log-likelihood and loss are the mean over those of its members."""
+    x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
+    posterior = DeepEnsemble(seeded(mlp), 3, seed=0)
+    single = [MAP(posterior.member(m)) for m in range(3)]
+    found = [
+        posterity.fit(each, (x, y), epochs=1, lr=0.0, weight_decay=0.0, seed=0, progress=False)[0]
+        for each in (posterior, *single)
+    ]
+    for name in ("nll", "loss"):
+        assert found[0][name] == pytest.approx(sum(record[name] for record in found[1:]) / 3, rel=1e-5)

@@ -20,6 +20,7 @@ from posterity.cli.folder import read
 from posterity.errors import Error
 from posterity.evaluation.card import card_of
 from posterity.evaluation.summary import numbers
+from posterity.history import History
 from posterity.outputs import outputs
 
 ENERGY_DRAWS = 10
@@ -176,12 +177,23 @@ def execute(
     x, y = data.test
     scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
     scores["train_seconds"] = history.seconds
-    every = -(-len(history) // POINTS)
-    told = ("epoch", "nll", "divergence", "validation")
-    summary["history"] = {key: history.column(key)[::every] for key in told}
-    if history.best is not None:
-        summary["history"]["kept"] = [history.best, history[history.best - 1]["validation"]]
+    summary["history"] = _curves(history)
     return posterior, {"scores": scores, "summary": summary}
+
+
+def _curves(history: History) -> dict[str, list[float]]:
+    """What the report draws of a history: `validation` has epochs of its own, for it is not measured in each."""
+    every = -(-len(history) // POINTS)
+    curves = {key: history.column(key)[::every] for key in ("epoch", "nll", "divergence")}
+    measured = [record for record in history if "validation" in record]
+    every = max(1, -(-len(measured) // POINTS))
+    curves |= {
+        "validation_epoch": [record["epoch"] for record in measured][::every],
+        "validation": [record["validation"] for record in measured][::every],
+    }
+    if history.best is not None:
+        curves["kept"] = [history.best, history[history.best - 1]["validation"]]
+    return curves
 
 
 def assess(

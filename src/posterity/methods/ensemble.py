@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from posterity import inputs
 from posterity.branches import branches, side_by_side
+from posterity.clipping import clip_members
 from posterity.errors import Error
 from posterity.folding import TOGETHER
 from posterity.functions import Functions
@@ -111,6 +112,13 @@ class DeepEnsemble(Posterior):
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:
         """Zero: weight decay stands for the prior."""
         return torch.zeros((), device=self.flat.device)
+
+    def clip_gradients(self, norm: float) -> None:
+        """Clip each member's gradient alone, as where it is trained alone."""
+        if self.flat.grad is None:
+            super().clip_gradients(norm)
+        else:
+            clip_members(self.flat, (p for p in self.parameters() if p is not self.flat), norm)
 
     def terms(
         self, x: Any, y: Tensor, likelihood: Likelihood, generator: torch.Generator | None = None

@@ -177,7 +177,9 @@ def training(summaries: Mapping[str, Summary], indices: Mapping[str, int]) -> "F
             curve, hue = summary["history"], color(indices[name])
             axes.plot(curve["epoch"], curve["nll"], color=hue, label=short(name), linewidth=1.6)
             if "kept" in curve:
-                axes.plot(curve["epoch"], curve["validation"], "--", color=hue, linewidth=0.9)
+                axes.plot(
+                    curve.get("validation_epoch", curve["epoch"]), curve["validation"], "--", color=hue, linewidth=0.9
+                )
                 axes.plot(*curve["kept"], "o", color=hue)
         axes.set(xlabel="epoch", ylabel="negative log-likelihood (nats per datum)")
         _legend(figure)
