@@ -15,7 +15,7 @@ from posterity.memory import Memory
 from posterity.nodes import Site
 from posterity.rows import encoders, hang_together
 from posterity.sites import Sites
-from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget
+from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget, kept
 
 #: So many functions are worth a word when they run one by one.
 MANY = 32
@@ -30,8 +30,9 @@ ALONE = 512
 class Functions(nn.Module):
     """n drawn functions, in evaluation mode: `functions(x)` is `[n, batch, ...]`.
 
-    They own their perturbations, mode and hooks, and share the storage of the network's weights: draw again after
-    more training. All draws run at once, vectorised over the perturbations only, or one by one where that cannot be;
+    They own their perturbations, mode and hooks, buffers, and a copy of the parameters that are trained: they stay as
+    they are when the posterior is trained on, moved or given another state. Frozen parameters
+    (`requires_grad=False`), which may be a large pretrained network, are shared. All draws run at once, vectorised over the perturbations only, or one by one where that cannot be;
     either way what comes before the first perturbed layer is computed once.
 
     Args:
@@ -86,7 +87,7 @@ class Functions(nn.Module):
         self.compiled: Compiled | None = None
         self.loops = False
         forget(self.network)
-        for module in self.modules():  # a module's own train() may write into weights, which are shared
+        for module in self.modules():  # a module's own train() may write into weights, which may be shared
             module.training = False
 
     def __len__(self) -> int:
@@ -311,11 +312,12 @@ def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
 
 
 def _twin(network: nn.Module) -> nn.Module:
-    """A copy of a network's modules that shares the storage of its parameters and carries none of our hooks.
+    """A copy of a network that carries none of our hooks, and shares the storage of its frozen parameters.
 
     The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
     """
-    twin = duplicate(network, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()})
+    own = {id(p): kept(p) if p.requires_grad else p.detach() for p in network.parameters()}
+    twin = duplicate(network, {key: nn.Parameter(value, requires_grad=False) for key, value in own.items()})
     for encoder in encoders(twin):
         encoder.use_nested_tensor = False
     for module in twin.modules():

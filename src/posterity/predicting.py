@@ -17,9 +17,11 @@ from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
 from posterity.rows import hang_together
+from posterity.state import sharing
 
 
 @torch.no_grad()
+@sharing()
 def predict(
     posterior: Posterior,
     data: Any,

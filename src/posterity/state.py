@@ -5,6 +5,7 @@ evaluation mode, values that they computed from their parameters.
 """
 
 import contextlib
+import contextvars
 import copy
 import os
 import threading
@@ -28,6 +29,7 @@ if hasattr(os, "register_at_fork"):
         after_in_child=ONE_AT_A_TIME.release,
     )
 
+_SHARING = contextvars.ContextVar("sharing", default=False)
 _INTERNAL = frozenset(vars(nn.Module()))
 _CONTAINERS = (dict, list, set)
 
@@ -104,6 +106,21 @@ def untouched(network: nn.Module, x: Any) -> Iterator[None]:
             for name, buffer in network.named_buffers():
                 if name in kept and buffer.shape == kept[name].shape:
                     buffer.copy_(kept[name])
+
+
+@contextlib.contextmanager
+def sharing() -> Iterator[None]:
+    """Functions that are drawn in here share the storage of what is trained: they may not be used outside."""
+    token = _SHARING.set(True)
+    try:
+        yield
+    finally:
+        _SHARING.reset(token)
+
+
+def kept(tensor: Tensor) -> Tensor:
+    """The values of a parameter for a drawn function, which keeps them when the parameter is trained on."""
+    return tensor.detach() if _SHARING.get() else tensor.detach().clone()
 
 
 class Swaps:

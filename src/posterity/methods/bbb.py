@@ -35,6 +35,7 @@ from posterity.posterior import (
     positive,
     randn,
 )
+from posterity.state import kept
 from posterity.weights import WeightPosterior
 
 PRIORS = ("gaussian", "scale_mixture")
@@ -190,7 +191,7 @@ class BayesByBackprop(WeightPosterior):
 
     def mean(self) -> Functions:
         """The network under the means of its weights."""
-        weights = self.weights.split(self.means.detach().unsqueeze(0))
+        weights = self.weights.split(kept(self.means).unsqueeze(0))
         return Functions(self.network, 1, weights=weights, output=self.output)
 
     def describe(self) -> Description:

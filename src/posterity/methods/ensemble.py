@@ -32,7 +32,7 @@ from posterity.posterior import (
     randn,
     randperm,
 )
-from posterity.state import allow_again, clean, duplicate, forget, keeps_tensors, refuse_again, seeded
+from posterity.state import allow_again, clean, duplicate, forget, keeps_tensors, kept, refuse_again, seeded
 from posterity.weights import Weights
 
 
@@ -254,6 +254,7 @@ class Members(Functions):
         distinct = sorted(set(drawn))
         everyone = len(distinct) == posterior.members
         states = posterior._states(slice(None) if everyone else torch.tensor(distinct))
+        states |= {name: kept(states[name]) for name in posterior.weights.names if everyone}
         states |= {name: states[name].clone() for name in posterior.buffer_names}
         same = [name for name in posterior.buffer_names if bool((states[name] == states[name][:1]).all())]
         differ = {name: value for name, value in states.items() if name not in same}
