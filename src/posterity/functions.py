@@ -30,10 +30,11 @@ ALONE = 512
 class Functions(nn.Module):
     """n drawn functions, in evaluation mode: `functions(x)` is `[n, batch, ...]`.
 
-    They own their perturbations, mode and hooks, buffers, and a copy of the parameters that are trained: they stay as
+    They own their perturbations, mode, hooks and buffers, and a copy of the parameters that are trained: they stay as
     they are when the posterior is trained on, moved or given another state. Frozen parameters
-    (`requires_grad=False`), which may be a large pretrained network, are shared. All draws run at once, vectorised over the perturbations only, or one by one where that cannot be;
-    either way what comes before the first perturbed layer is computed once.
+    (`requires_grad=False`), which may be a large pretrained network, are shared. All draws run at once, vectorised
+    over the perturbations only, or one by one where that cannot be; either way what comes before the first perturbed
+    layer is computed once.
 
     Args:
         network: the network that is perturbed.

@@ -1,6 +1,7 @@
 """One training loop for all methods."""
 
 import contextlib
+import copy
 import math
 import os
 import time
@@ -72,7 +73,8 @@ def fit(
         data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A mapping, or batches that
             are mappings, hold the answers as "labels" and the network's keyword arguments beside them. Rows are on
             axis 0, so recurrent layers and Transformers need `batch_first=True`.
-        likelihood: of y; it is attached to the posterior, and a learned noise is trained with it.
+        likelihood: of y; a copy is attached to the posterior, and a learned noise is trained with it: it is
+            `posterior.likelihood` that holds what was learned.
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
         lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
@@ -123,7 +125,8 @@ def fit(
         raise Error('A network in float16 cannot be trained: give network.float(), and precision="fp16" to fit.')
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise Error(f"likelihood must be an object such as posterity.Categorical(); got {likelihood!r}.")
-    posterior.likelihood = posterior.likelihood if likelihood is None else likelihood
+    if likelihood is not None:
+        posterior.likelihood = copy.deepcopy(likelihood)
     if checkpoint is not None:
         storable(posterior.state_dict())
         if not isinstance(checkpoint, str | os.PathLike):
