@@ -95,17 +95,18 @@ class _Estimator(BaseEstimator):
         with _same_words():
             table, answers = self._table(X, reset=True), self._answers(y)
             check_consistent_length(X, answers)
+            common = getattr(table, "decimal", "")
             table, answers, weight = _weighted(table, answers, sample_weight)
             self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         targets, outputs, likelihood, known = self._learn(answers)
         declared = _declared(X)
-        learned = [_column(name, values, name in declared) for name, values in table.items()]
+        learned = [_column(name, values, name in declared, common) for name, values in table.items()]
         used = [column for column in learned if column is not None]
         if not used:
             raise Error("No column can be used as an input: each is constant, empty, or looks like names or ids.")
         known["target"] = str(getattr(y, "name", None) or "y")
         self.preprocessing_ = TablePreprocessing(features=self._names, columns=used, **known)
-        inputs = self.preprocessing_.inputs(table)
+        inputs = self.preprocessing_.encode(table, {column.name: column.format for column in used})
         posterior = self._posterior(inputs.shape[1], outputs)
         data = (inputs, targets) if weight is None else (inputs, targets, weight)
         with _one_thread(posterior):
@@ -365,10 +366,10 @@ def _declared(X: Any) -> set[str]:
     return {str(name) for name, kind in getattr(X, "dtypes", {}).items() if str(kind) == "category"}
 
 
-def _column(name: str, values: np.ndarray, declared: bool) -> columns.Column | None:
+def _column(name: str, values: np.ndarray, declared: bool, common: str) -> columns.Column | None:
     """What a column becomes: one declared a category is one, whatever its values look like."""
     if not declared:
-        return columns.fit(name, values)
+        return columns.fit(name, values, common)
     found = set(columns.labels(values))
     if len(found) > columns.MOST_CATEGORIES:
         warnings.warn(f"Column {name!r} is left out: {len(found)} categories are more than {columns.MOST_CATEGORIES}.")

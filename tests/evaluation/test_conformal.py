@@ -169,3 +169,7 @@ def test_bad_requests_are_refused_in_plain_words():
         evaluation.conformal_sets(*numbers(8, 1))
     with pytest.raises(Error, match="knows 5 classes"):
         evaluation.conformal_sets(*draw(20, 1)[:1], torch.full((20,), 5), 0.5)
+
+
+def test_next_to_no_coverage_takes_the_smallest_score():
+    assert float(evaluation.conformal_quantile(torch.arange(1.0, 21.0), 1e-12)) == 1

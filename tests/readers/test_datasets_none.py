@@ -90,10 +90,13 @@ def test_new_rows_mean_what_the_model_knows_whatever_stands_beside_them(tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         alone = encoded(tmp_path, trained, "None,10")
-        beside = encoded(tmp_path, trained, "None,10", "38,10", "40,10", "2026-11-19,10")
+        beside = encoded(tmp_path, trained, "None,10", *["some,10"] * 3)
         gone, blank = encoded(tmp_path, trained, "some,None"), encoded(tmp_path, trained, "some,")
         listed = trained.inputs([{"pain": "None", "age": 10}])
         frame = trained.inputs(pd.DataFrame({"pain": ["None"], "age": ["10"]}))
+    with pytest.warns(UserWarning, match="'pain': 3 of 4 rows have a category that training never had"):
+        among = encoded(tmp_path, trained, "None,10", "38,10", "40,10", "2026-11-19,10")
+    assert torch.equal(alone, among[:1])
     assert torch.equal(alone, beside[:1])
     assert torch.equal(alone, listed)
     assert torch.equal(alone, frame)

@@ -15,7 +15,7 @@ from torch import Tensor
 from posterity.datasets import arrays, digits, folders, images, readers, tables, toys, uci
 from posterity.datasets.columns import missing, settled
 from posterity.datasets.data import Data, random
-from posterity.datasets.preprocessing import Preprocessing
+from posterity.datasets.preprocessing import Preprocessing, TablePreprocessing
 from posterity.errors import Error
 from posterity.wording import did_you_mean
 
@@ -120,6 +120,7 @@ def read_inputs(path: str | os.PathLike[str], preprocessing: Preprocessing) -> t
     if not path.exists():
         raise Error(f"There is no file or folder {str(path)!r}.")
     y: np.ndarray | None
+    form: str | None = None
     if path.suffix.lower() == ".npz":
         x, y = arrays.read(path, preprocessing)
     elif preprocessing.kind == "images":
@@ -127,13 +128,19 @@ def read_inputs(path: str | os.PathLike[str], preprocessing: Preprocessing) -> t
     elif path.is_dir():
         raise Error(f"The model was trained on a table, but {str(path)!r} is a folder.")
     else:
+        assert isinstance(preprocessing, TablePreprocessing)
         table = readers.read_table(path, preprocessing.target)
-        x, y = preprocessing.inputs(table), table.get(preprocessing.target)
+        marks = preprocessing.marks(table)
+        x, y, form = (
+            preprocessing.encode(table, marks),
+            table.get(preprocessing.target),
+            marks.get(preprocessing.target),
+        )
         y = None if y is None else settled(y, preprocessing.classes or ())
     if y is not None and missing(y).any():
         warnings.warn(f"Some rows have no {preprocessing.target!r}, so the targets are not used.")
         y = None
-    return x, None if y is None else preprocessing.targets(y)
+    return x, None if y is None else preprocessing.targets(y, form)
 
 
 def _built_in(

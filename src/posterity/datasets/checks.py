@@ -13,10 +13,17 @@ def _wrong(what: str, wanted: str) -> Error:
     return Error(f"The preprocessing of this model is damaged: {what} must be {wanted}. Save or copy the model again.")
 
 
-def mapping(value: object, keys: set[str], what: str) -> Mapping[str, Any]:
-    """Return a mapping with exactly these keys."""
-    if not isinstance(value, Mapping) or set(value) != keys:
+def mapping(value: object, keys: set[str], what: str, since: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """Return a mapping with exactly these keys; those of ``since``, which older models lack, get its values."""
+    if not isinstance(value, Mapping) or set(value := {**(since or {}), **value}) != keys:
         raise _wrong(what, f"a mapping of {', '.join(sorted(keys))}")
+    return value
+
+
+def one_of(value: object, what: str, known: tuple[str, ...]) -> str:
+    """Return one of the known texts."""
+    if not isinstance(value, str) or value not in known:
+        raise _wrong(what, f"one of {', '.join(map(repr, known))}")
     return value
 
 

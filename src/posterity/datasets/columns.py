@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from posterity.datasets import checks
+from posterity.datasets import checks, formats
 from posterity.errors import Error
 from posterity.wording import number
 
 MOST_CATEGORIES = 50
 _NONE = "None"
+_ORDERS = {"dmy": " (day, month, year)", "mdy": " (month, day, year)"}
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
 LARGEST = 1e100  # squares of larger numbers overflow, so they count as infinite
-_DECIMAL = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 _CLIP = 1e6  # standard deviations, so that float32 stays finite
 
 
@@ -48,30 +48,33 @@ def _absent(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def numbers(values: np.ndarray) -> np.ndarray:
-    """Return a raw column as float64, NaN where a value is missing or no number."""
+def numbers(values: np.ndarray, decimal: str = "") -> np.ndarray:
+    """Return a raw column as float64, NaN where a value is missing or no number with that decimal mark."""
     if values.dtype.kind in "bfiu":
         return values.astype(np.float64)
     result = np.full(len(values), np.nan)
     if not is_text(values):
         return result
     present = ~missing(values)
+    values = formats.plain(values, decimal)
     try:
+        if any(isinstance(value, str) and "_" in value for value in values):
+            raise ValueError  # codes, which NumPy takes for numbers
         result[present] = values[present].astype(np.float64)
     except (ValueError, TypeError, OverflowError):
-        result[present] = _each(_number, values[present])
+        result[present] = _each(formats.number, values[present])
     return result
 
 
-def dates(values: np.ndarray) -> np.ndarray:
-    """Return a raw column as days since 1970, NaN where a value is missing or no ISO 8601 date."""
+def dates(values: np.ndarray, order: str = "") -> np.ndarray:
+    """Return a raw column as days since 1970, NaN where a value is missing or no date in that order."""
     result = np.full(len(values), np.nan)
     if values.dtype.kind == "M":
         present = ~np.isnat(values)
         result[present] = values[present].astype("datetime64[s]").astype(np.float64) / 86_400
     elif is_text(values):
         present = ~missing(values)
-        result[present] = _each(_days, values[present])
+        result[present] = _each(lambda value: formats.days(value, order), values[present])
     return result
 
 
@@ -103,15 +106,18 @@ def label(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
-def with_point(text: str) -> str:
-    """Write a number with a point in place of its decimal comma; other texts stay as they are."""
-    return text.replace(",", ".") if _DECIMAL.fullmatch(text.strip()) else text
-
-
 def places(names: Iterable[str | None]) -> dict[str | None, int]:
     """Return the place of each name in a list; a number with a decimal comma is also known by its point."""
     place = {name: i for i, name in enumerate(names)}
-    return {label(with_point(name)): i for name, i in place.items() if name is not None} | place
+    pointed = formats.plain(np.array(list(place), dtype=object), ",")
+    return {label(name): i for name, i in zip(pointed, place.values(), strict=True) if name is not None} | place
+
+
+def place_numbers(values: np.ndarray, names: Iterable[str | None], decimal: str) -> list[int | None]:
+    """Return each value's place in a list of names, as it stands or as the number that it is; None if in neither."""
+    place = places(names)
+    pairs = zip(labels(values), labels(formats.plain(values, decimal)), strict=True)
+    return [place.get(text, place.get(number)) for text, number in pairs]
 
 
 def settled(values: np.ndarray, known: Collection[str | None] | None = None) -> np.ndarray:
@@ -129,7 +135,8 @@ def settled(values: np.ndarray, known: Collection[str | None] | None = None) -> 
 def mostly_words(values: np.ndarray) -> bool:
     """Whether most values that there are in a raw column are neither numbers nor dates."""
     present = values[~missing(values)]
-    return is_text(values) and 2 * int((np.isnan(numbers(present)) & np.isnan(dates(present))).sum()) > len(present)
+    read = numbers(present, formats.decimal_mark(present)), dates(present, formats.date_order(present))
+    return is_text(values) and 2 * int(np.isnan(read).all(0).sum()) > len(present)
 
 
 def mostly_numbers(values: np.ndarray) -> str | None:
@@ -154,6 +161,9 @@ class Column:
 
     Numbers and dates are standardised by ``mean`` and ``std``, with ``median`` where missing and, with
     ``indicator``, a second column that is 1 there. Categories are one-hot; None is the missing value.
+
+    ``format`` is how texts are read: the decimal mark, "." or ",", or the order of a date, "dmy" or "mdy"; "" where
+    training did not show it.
     """
 
     name: str
@@ -163,6 +173,7 @@ class Column:
     median: float = 0.0
     indicator: bool = False
     categories: tuple[str | None, ...] = ()
+    format: str = ""
 
     @property
     def knows_missing(self) -> bool:
@@ -174,28 +185,26 @@ class Column:
         """The number of columns it becomes."""
         return len(self.categories) if self.kind == "category" else 1 + self.indicator
 
-    def encode(self, values: np.ndarray) -> np.ndarray:
+    def encode(self, values: np.ndarray, form: str | None = None) -> np.ndarray:
         """Turn raw values [n] into float32 [n, width]; a category that was never seen is all zeros.
 
-        Missing values where training had none are told of, and an ``Error`` where no value can be read.
+        Missing values where training had none and categories that it did not have are warned of, and an ``Error``
+        raised where no value can be read. ``form`` is how texts are read, by default as in training.
         """
         values = settled(values, self.categories)
-        result = np.zeros((len(values), self.width), dtype=np.float32)
+        if form is None:
+            form = self.format or (formats.date_order if self.kind == "date" else formats.decimal_mark)(values)
         if self.kind == "category":
-            self._check_missing(values, missing(values))
-            place = places(self.categories)
-            for row, text in enumerate(labels(values)):
-                if text in place:
-                    result[row, place[text]] = 1
-            return result
-        value = _finite(self.name, _PARSERS[self.kind](values))
+            return self._one_hot(values, form)
+        result = np.zeros((len(values), self.width), dtype=np.float32)
+        value = _finite(self.name, _PARSERS[self.kind](values, form))
         gone = np.isnan(value)
         self._check_missing(values, gone)
         strange = gone & ~missing(values)
         if strange.any():
             warnings.warn(
-                f"{self.name}: {int(strange.sum())} of {len(values)} values are no {self.kind}, such as "
-                f"{_brief(values[strange][0])}; they are read as missing.",
+                f"{self.name}: {int(strange.sum())} of {len(values)} values are no {self.kind}{_ORDERS.get(form, '')}, "
+                f"such as {_brief(values[strange][0])}; they are read as missing.",
                 stacklevel=2,
             )
         value[gone] = self.median
@@ -204,6 +213,20 @@ class Column:
         if self.indicator:
             result[:, 1] = gone
         return result
+
+    def _one_hot(self, values: np.ndarray, form: str) -> np.ndarray:
+        gone = missing(values)
+        self._check_missing(values, gone)
+        found = place_numbers(values, self.categories, form)
+        place = np.array([-1 if one is None else one for one in found], dtype=int)
+        if (new := ~gone & (place < 0)).any():
+            warnings.warn(
+                f"Column {self.name!r}: {int(new.sum())} of {len(values)} rows have a category that training never "
+                f"had, such as {_brief(values[new][0])}. They get no category and the prediction does not know of it: "
+                "its uncertainty may be too small.",
+                stacklevel=3,
+            )
+        return (place[:, None] == np.arange(self.width)).astype(np.float32)
 
     def _check_missing(self, values: np.ndarray, gone: np.ndarray) -> None:
         if self.knows_missing or not gone.any():
@@ -242,7 +265,7 @@ class Column:
     @classmethod
     def from_dict(cls, value: object) -> "Column":
         """Rebuild a column from its fields, as JSON holds them; anything else is an ``Error``."""
-        entry = checks.mapping(value, set(cls.__dataclass_fields__), "a column")
+        entry = checks.mapping(value, set(cls.__dataclass_fields__), "a column", {"format": ""})
         categories = checks.texts(entry["categories"], "categories", most=MOST_CATEGORIES, empty=True)
         if entry["kind"] not in ("number", "date", "category") or (bool(categories) != (entry["kind"] == "category")):
             raise Error(f"The preprocessing of this model has a column of unknown kind {entry['kind']!r}.")
@@ -254,16 +277,30 @@ class Column:
             median=checks.number(entry["median"], "median"),
             indicator=checks.boolean(entry["indicator"], "indicator"),
             categories=tuple(categories),
+            format=checks.one_of(
+                entry["format"], "format", ("", *(formats.ORDERS if entry["kind"] == "date" else formats.MARKS))
+            ),
         )
 
 
-def fit(name: str, values: np.ndarray) -> Column | None:
-    """Learn a column from the training rows; None, with a warning where it matters, if it is of no use."""
-    values = settled(values)
-    kind = _kind(values)
+def fit(name: str, values: np.ndarray, common: str = "") -> Column | None:
+    """Learn a column from the training rows; None, with a warning where it matters, if it is of no use.
+
+    ``common`` is the decimal mark of the whole table, where it is known.
+    """
+    decimal = formats.learned_mark(name, values, common) if is_text(values) else ""
+    order = formats.date_order(values) if is_text(values) else ""
+    values = settled(formats.plain(values, decimal))
+    kind = _kind(values, order)
     if kind == "category":
-        return _fit_category(name, labels(values), mostly_numbers(values))
-    raw = _PARSERS[kind](values)
+        if example := formats.undecided_dates(values):
+            warnings.warn(
+                f"Column {name!r} is not read as dates: {example!r} could begin with the day or with the month. Write "
+                "the year first, as in 2026-11-19."
+            )
+        return _fit_category(name, labels(values), mostly_numbers(values), decimal)
+    form = order if kind == "date" else decimal
+    raw = _PARSERS[kind](values, order if kind == "date" else "")
     if (unread := int(np.isnan(raw).sum() - missing(values).sum())) > 0:
         warnings.warn(f"Column {name!r}: {unread} values that are no {kind} count as missing.")
     value = _finite(name, raw)
@@ -274,10 +311,10 @@ def fit(name: str, values: np.ndarray) -> Column | None:
         return None
     std = 1.0 if constant else float(present.std()) or 1.0
     median = float(np.median(present))
-    return Column(name, kind, float(present.mean()), std, median, bool(gone.any()))
+    return Column(name, kind, float(present.mean()), std, median, bool(gone.any()), format=form)
 
 
-def _fit_category(name: str, texts: list[str | None], mixed: str | None) -> Column | None:
+def _fit_category(name: str, texts: list[str | None], mixed: str | None, decimal: str) -> Column | None:
     counts = Counter(texts)
     if len(counts) < 2:
         return None
@@ -287,17 +324,18 @@ def _fit_category(name: str, texts: list[str | None], mixed: str | None) -> Colu
         return None
     if mixed:
         warnings.warn(f"Column {name!r} is read as categories: {mixed}. Mend or empty those for it to be a number.")
-    return Column(name, "category", categories=tuple(sorted(counts, key=lambda text: (text is None, text or ""))))
+    categories = tuple(sorted(counts, key=lambda text: (text is None, text or "")))
+    return Column(name, "category", categories=categories, format=decimal)
 
 
-def _kind(values: np.ndarray) -> str:
+def _kind(values: np.ndarray, order: str) -> str:
     if values.dtype.kind == "M":
         return "date"
     if not is_text(values):
         return "number"
     present = values[~missing(values)]
     for kind, parse in _PARSERS.items():
-        if (~np.isnan(parse(present))).sum() >= max(_PARSED * len(present), 1):
+        if (~np.isnan(parse(present, order if kind == "date" else ""))).sum() >= max(_PARSED * len(present), 1):
             return kind
     return "category"
 
@@ -309,19 +347,4 @@ def _finite(name: str, value: np.ndarray) -> np.ndarray:
     return np.where(huge, np.nan, value)
 
 
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (ValueError, TypeError, OverflowError):
-        return {"true": 1.0, "false": 0.0}.get(str(value).strip().lower(), np.nan)
-
-
-def _days(value: Any) -> float:
-    try:
-        moment = datetime.fromisoformat(str(value).strip().replace("/", "-"))
-    except (ValueError, OverflowError):
-        return np.nan
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() / 86_400
-
-
-_PARSERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"number": numbers, "date": dates}
+_PARSERS: dict[str, Callable[[np.ndarray, str], np.ndarray]] = {"number": numbers, "date": dates}

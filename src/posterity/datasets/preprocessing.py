@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posterity.datasets import checks
-from posterity.datasets.columns import Column, labels, missing, numbers, places
+from posterity.datasets import checks, formats
+from posterity.datasets.columns import Column, labels, missing, numbers, place_numbers
 from posterity.errors import Error
 
 MOST_COLUMNS = 10_000
@@ -34,6 +34,8 @@ class Preprocessing(ABC):
     """Of the training targets, for regression."""
     target_std: float = 1.0
     """Of the training targets, for regression."""
+    target_format: str = ""
+    """The decimal mark of the training targets, "." or ","; "" where they did not show it."""
 
     @abstractmethod
     def inputs(self, raw: Any) -> Tensor:
@@ -43,8 +45,11 @@ class Preprocessing(ABC):
         """Return what JSON can hold and ``from_dict`` reads."""
         return {"kind": self.kind, **json.loads(json.dumps(asdict(self)))}
 
-    def targets(self, raw: Any) -> Tensor:
-        """Turn raw targets [n] into class numbers, int64 [n], or standardised values, float32 [n, 1]."""
+    def targets(self, raw: Any, form: str | None = None) -> Tensor:
+        """Turn raw targets [n] into class numbers, int64 [n], or standardised values, float32 [n, 1].
+
+        ``form`` is the decimal mark of texts, by default that of training.
+        """
         values = np.asarray(raw)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -52,27 +57,29 @@ class Preprocessing(ABC):
             raise Error(f"The target {self.target!r} must be one column, not an array of {values.shape}.")
         if missing(values).any():
             raise Error(f"The target {self.target!r} has missing values: leave those rows out.")
+        if form is None:
+            form = formats.marks({self.target: (values, self.target_format)})[self.target]
         if self.classes is not None:
-            return self._class_numbers(values)
-        value = numbers(values)
+            return self._class_numbers(values, form)
+        value = numbers(values, form)
         if not np.isfinite(value).all():
             example = values[~np.isfinite(value)][0]
             raise Error(f"The target {self.target!r} holds {example!r}, which is no finite number.")
         value = (value - self.target_mean) / self.target_std
         return torch.from_numpy(value.astype(np.float32))[:, None]
 
-    def _class_numbers(self, values: np.ndarray) -> Tensor:
+    def _class_numbers(self, values: np.ndarray, form: str) -> Tensor:
         assert self.classes is not None
-        place = places(self.classes)
+        names = self.classes
         if values.dtype.kind in "iu" and not any(name.lstrip("-").isdigit() for name in self.classes):
-            place = {str(i): i for i in range(len(self.classes))}
-        names = labels(values)
-        if unknown := sorted({str(name) for name in names if name not in place}):
+            names = [str(i) for i in range(len(self.classes))]
+        found = place_numbers(values, names, form)
+        if unknown := sorted({str(name) for name, place in zip(labels(values), found, strict=True) if place is None}):
             raise Error(
                 f"The target {self.target!r} holds {', '.join(map(repr, unknown[:5]))}, which the model does not "
                 f"know; it was trained on {', '.join(map(repr, self.classes[:20]))}."
             )
-        return torch.tensor([place[str(name)] for name in names], dtype=torch.int64)
+        return torch.tensor(found, dtype=torch.int64)
 
     @staticmethod
     def from_dict(value: object) -> "Preprocessing":
@@ -85,13 +92,14 @@ class Preprocessing(ABC):
             cls = ImagePreprocessing
         else:
             raise Error("The preprocessing of this model is damaged: its kind must be 'table' or 'images'.")
-        entry = checks.mapping(value, {"kind", *cls.__dataclass_fields__}, "the preprocessing")
+        entry = checks.mapping(value, {"kind", *cls.__dataclass_fields__}, "the preprocessing", {"target_format": ""})
         classes = entry["classes"]
         target = {
             "target": checks.text(entry["target"], "target"),
             "classes": None if classes is None else checks.texts(classes, "classes", most=_MOST_CLASSES),
             "target_mean": checks.number(entry["target_mean"], "target_mean"),
             "target_std": checks.number(entry["target_std"], "target_std", positive=True),
+            "target_format": checks.one_of(entry["target_format"], "target_format", ("", *formats.MARKS)),
         }
         return cls._read(entry, target)
 
@@ -125,10 +133,21 @@ class TablePreprocessing(Preprocessing):
             names = dict.fromkeys(name for row in raw for name in row)
             raw = {name: np.array([row.get(name) for row in raw], dtype=object) for name in names}
         table = raw if isinstance(raw, Mapping) else self._named(raw)
+        return self.encode(table, self.marks(table))
+
+    def marks(self, table: Mapping[str, Any]) -> dict[str, str]:
+        """The decimal mark by which each column of a table is read; an unseen target's is left out."""
+        known = {column.name: column.format for column in self.columns if column.kind != "date"}
+        known |= {self.target: self.target_format}
+        columns = {name: (np.asarray(table[name]), mark) for name, mark in known.items() if name in table}
+        return formats.marks(columns, getattr(table, "decimal", ""))
+
+    def encode(self, table: Mapping[str, Any], marks: Mapping[str, str]) -> Tensor:
+        """Turn raw columns by name into float32 [n, features of the network], read by these decimal marks."""
         absent = [column.name for column in self.columns if column.name not in table]
         if absent:
             raise Error(f"These columns, on which the model was trained, are not there: {', '.join(absent[:20])}.")
-        parts = [column.encode(np.asarray(table[column.name])) for column in self.columns]
+        parts = [column.encode(np.asarray(table[column.name]), marks.get(column.name)) for column in self.columns]
         if len({len(part) for part in parts}) != 1:
             raise Error("The columns of the table differ in length.")
         return torch.from_numpy(np.concatenate(parts, axis=1))

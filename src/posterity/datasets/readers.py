@@ -11,15 +11,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from posterity.datasets.columns import mostly_words, numbers, with_point
+from posterity.datasets import formats
+from posterity.datasets.columns import mostly_words, numbers
 from posterity.datasets.preprocessing import MOST_COLUMNS
 from posterity.errors import Error, require
 
 TEXT = (".csv", ".tsv", ".txt", ".data")
 PARQUET = (".parquet", ".pq")
 _SEPARATORS = ",;\t|"
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _SAID = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # the first line that Excel writes, and reads
 #: What stands for no value: what pandas takes for it, but for the word None (see `settled`), and what old tables write.
 _MISSING = {
@@ -35,21 +34,26 @@ _FEW_CELLS = 4_000_000  # cells that any text file may hold, and that are read a
 _CELLS_PER_BYTE = 8  # that a larger one may hold; at most one where every row is as long as the header
 
 
-def read_table(path: Path, target: str | None = None) -> dict[str, np.ndarray]:
+class Table(dict[str, np.ndarray]):
+    """Raw columns by name; ``decimal`` is the mark on which their texts agree, else ""."""
+
+    decimal: str = ""
+
+
+def read_table(path: Path, target: str | None = None) -> Table:
     """Read a CSV or Parquet file into raw columns; ``target`` must not be there twice."""
     suffix = path.suffix.lower()
     if suffix not in TEXT + PARQUET:
         raise Error(f"{path} is no file of a known kind: these are .csv, .tsv, .txt, .parquet and .npz.")
     require("pandas")
-    names, columns, words = guard(path, _read_text if suffix in TEXT else _read_parquet)
+    names, columns, words, separator = guard(path, _read_text if suffix in TEXT else _read_parquet)
     if not names:
         raise Error(f"{path} holds no columns.")
     if target is not None and names.count(target) > 1:
         raise Error(f"{path} has {names.count(target)} columns named {target!r}: rename all but one.")
     if target in names and (stood := words[names.index(target)]) and mostly_words(columns[names.index(target)]):
         warnings.warn(f"In the target {target!r} {', '.join(stood)} is read as no value: a class needs another name.")
-    table = dict(zip(_unique(names), columns, strict=True))
-    table = {name: values for name, values in table.items() if values is not None}
+    table = _table(names, columns, separator)
     first = next(iter(table), "")
     if not names[0] and first and _numbers_rows(table[first]):
         if not np.array_equal(numbers(table[first]), np.arange(len(table[first]))):
@@ -114,15 +118,20 @@ def guard(path: Path, read: Callable[[IO[bytes]], Any]) -> Any:
         raise Error(f"{path} cannot be read: {reason or type(error).__name__}.") from error
 
 
-def from_frame(frame: Any) -> dict[str, np.ndarray]:
+def _table(names: list[str], columns: list[np.ndarray | None], separator: str = "") -> Table:
+    """The columns that there are, by their names, each once."""
+    table = Table((name, values) for name, values in zip(_unique(names), columns, strict=True) if values is not None)
+    table.decimal = formats.common_mark(table.values(), separator)
+    return table
+
+
+def from_frame(frame: Any) -> Table:
     """Turn a pandas data frame into raw columns; nested ones are left out with a warning."""
     names = [str(name) for name in frame.columns]
-    columns = [_raw(name, frame.iloc[:, i]) for i, name in enumerate(names)]
-    pairs = zip(_unique(names), columns, strict=True)
-    return {name: values for name, values in pairs if values is not None}
+    return _table(names, [_raw(name, frame.iloc[:, i]) for i, name in enumerate(names)])
 
 
-def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray], list[list[str]]]:
+def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray], list[list[str]], str]:
     start = file.read(1 << 16)
     file.seek(0)
     encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -134,19 +143,19 @@ def _read_text(file: IO[bytes]) -> tuple[list[str], list[np.ndarray], list[list[
         return _read_csv(file.name, "cp1252")
 
 
-def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray], list[list[str]]]:
-    """Column names, columns, and the words that stand for no value in each."""
+def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray], list[list[str]], str]:
+    """Column names, columns, the words that stand for no value in each, and what stands between fields."""
     pandas = require("pandas")
     with open(name, encoding=encoding, newline="") as text:
         separator, began = _separator(text)
-        header = [field.strip() for field in next(csv.reader(_start(text), delimiter=separator), [])]
+        header = [field.strip() for field in next(_rows(_start(text), separator), [])]
         if len(header) > MOST_COLUMNS:
             raise Error(f"{name} has more than {MOST_COLUMNS:,} columns.")
-        first = next((row for row in csv.reader(text, delimiter=separator) if row), [])
+        first = next((row for row in _rows(text, separator) if row), [])
         if any(field.strip() for field in first[len(header) :]) or len(first) > MOST_COLUMNS:
             raise Error(f"{name} has {len(first)} fields in its first row, but only {len(header)} column names.")
         text.seek(began)
-        next(csv.reader(text, delimiter=separator), None)  # pandas goes on behind the header
+        next(_rows(text, separator), None)  # pandas goes on behind the header
         # Everything is read as text, so that a column means the same in every file.
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
@@ -170,14 +179,12 @@ def _read_csv(name: str, encoding: str) -> tuple[list[str], list[np.ndarray], li
         blanked, stood = _blanked(values)
         columns.append(blanked)
         words.append(stood)
-    if separator == ",":
-        return header, columns, words
-    changed = [_with_points(values, separator) for values in columns]
-    decimal = [fresh is not values for fresh, values in zip(changed, columns, strict=True)]
-    if separator == ";" and any(decimal):
-        parts = zip(header, changed, decimal, strict=True)
-        changed = [values if own else _without_thousands(title, values) for title, values, own in parts]
-    return header, changed, words
+    return header, columns, words, separator
+
+
+def _rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """The fields of each line; spaces behind a separator are not of the field, so that quotes may follow them."""
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True)
 
 
 def _separator(text: IO[str]) -> tuple[str, int]:
@@ -196,7 +203,7 @@ def _separator(text: IO[str]) -> tuple[str, int]:
         return said[1], began
 
     def fields(separator: str) -> tuple[bool, int]:
-        counts = [len(row) for row, _ in zip(csv.reader(lines, delimiter=separator), range(6), strict=False) if row]
+        counts = [len(row) for row, _ in zip(_rows(lines, separator), range(6), strict=False) if row]
         return counts[1:5] == counts[:1] * len(counts[1:5]), counts[0] if counts else 0
 
     found = {separator: fields(separator) for separator in _SEPARATORS}
@@ -210,33 +217,6 @@ def _blanked(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
     if found:
         values = np.array([None if text in found else text for text in values], dtype=object)
     return values, sorted(found - {""})
-
-
-def _without_thousands(name: str, values: np.ndarray) -> np.ndarray:
-    """Texts [n] of a file with decimal commas, in which points can stand for thousands alone, without these."""
-    pointed = {text for text in values if text is not None and "." in text and _is_number(text)}
-    if not pointed or not all(_POINTS.fullmatch(text.strip()) for text in pointed):
-        return values
-    example = min(pointed)
-    warnings.warn(
-        f"Column {name!r}: points are read as marks of thousands, {example} as {example.replace('.', '')}, since other "
-        "columns have decimal commas."
-    )
-    return np.array([text.replace(".", "") if text in pointed else text for text in values], dtype=object)
-
-
-def _with_points(values: np.ndarray, separator: str) -> np.ndarray:
-    """Texts [n] with points for decimal commas, unless some have points, which then may stand for thousands.
-
-    So may the comma in 1,234, but not between semicolons, which only those write who need the comma for decimals.
-    """
-    changed = {text: with_point(text) for text in {text for text in values if text is not None and "," in text}}
-    commas = {text for text, fresh in changed.items() if fresh != text}
-    if not commas or (separator != ";" and all(_THOUSANDS.fullmatch(text.strip()) for text in commas)):
-        return values
-    if any(text is not None and "." in text and _is_number(text) for text in values):
-        return values
-    return np.array([changed.get(text, text) for text in values], dtype=object)
 
 
 def _start(text: IO[str]) -> Iterator[str]:
@@ -265,7 +245,7 @@ def _cells(path: Path, columns: int, frames: Iterable[Any]) -> np.ndarray:
     return np.concatenate(parts, axis=1) if parts else np.empty((columns, 0), dtype=object)
 
 
-def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None], list[list[str]]]:
+def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None], list[list[str]], str]:
     parquet = require("pyarrow.parquet")
     metadata = parquet.ParquetFile(file).metadata
     if metadata.num_columns > MOST_COLUMNS:
@@ -283,7 +263,7 @@ def _read_parquet(file: IO[bytes]) -> tuple[list[str], list[np.ndarray | None], 
         if not name.startswith("__index_level_"):
             names.append(name)
             columns.append(_raw(name, values.to_pandas()))
-    return names, columns, [[] for _ in names]
+    return names, columns, [[] for _ in names], ""
 
 
 def _raw(name: str, series: Any) -> np.ndarray | None:

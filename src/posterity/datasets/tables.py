@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from posterity.datasets import columns as column
+from posterity.datasets import formats
 from posterity.datasets.data import Data, far_away, split
 from posterity.datasets.preprocessing import MOST_COLUMNS, TablePreprocessing
 from posterity.errors import Error
@@ -40,7 +41,8 @@ def load(name: str, table: Table, target: str | None, task: str | None, seed: in
     """Return ``Data`` from raw columns, one of which is the target."""
     target = choose_target(table, target)
     features = {key: values for key, values in table.items() if key != target}
-    return assemble(name, features, choose_rows(table[target], target, task, seed), seed)
+    common = getattr(table, "decimal", "")
+    return assemble(name, features, choose_rows(table[target], target, task, seed, common=common), seed, common)
 
 
 def choose_target(table: Table, target: str | None) -> str:
@@ -54,12 +56,16 @@ def choose_target(table: Table, target: str | None) -> str:
     return target
 
 
-def choose_rows(y: np.ndarray, target: str, task: str | None, seed: int, test: np.ndarray | None = None) -> Rows:
+def choose_rows(
+    y: np.ndarray, target: str, task: str | None, seed: int, test: np.ndarray | None = None, common: str = ""
+) -> Rows:
     """Find the task, where it is None, and split the rows that have a target.
 
-    ``test`` [n] marks the test rows; without it the split is 80/20 by ``seed``, within each class.
+    ``test`` [n] marks the test rows; without it the split is 80/20 by ``seed``, within each class. ``common`` is the
+    decimal mark of the whole table, where it is known.
     """
-    y = column.settled(y)
+    decimal = formats.learned_mark(target, y, common) if column.is_text(y) else ""
+    y = column.settled(formats.plain(y, decimal))
     keep = ~column.missing(y)
     if not keep.all():
         warnings.warn(f"{int((~keep).sum())} rows without a value of {target!r} are left out.")
@@ -67,7 +73,7 @@ def choose_rows(y: np.ndarray, target: str, task: str | None, seed: int, test: n
     if len(y) < FEWEST_ROWS:
         raise Error(f"{len(y)} rows with a target are too few: there must be at least {FEWEST_ROWS}.")
     y, task = _check_target(y, target, task)
-    known: dict[str, Any] = {"target": target}
+    known: dict[str, Any] = {"target": target, "target_format": decimal}
     numbered = None
     if task == "classification":
         known["classes"] = _class_names(y, target)
@@ -84,17 +90,18 @@ def choose_rows(y: np.ndarray, target: str, task: str | None, seed: int, test: n
     return Rows(y, keep, train_rows, test_rows, task, known)
 
 
-def assemble(name: str, features: Table, rows: Rows, seed: int) -> Data:
+def assemble(name: str, features: Table, rows: Rows, seed: int, common: str = "") -> Data:
     """Learn the columns from the training rows and encode all rows."""
     if len(features) > MOST_COLUMNS:
         raise Error(f"There are {len(features):,} columns, more than {MOST_COLUMNS:,}.")
     features = {key: values[rows.keep] for key, values in features.items()}
-    fitted = [column.fit(key, values[rows.train]) for key, values in features.items()]
+    fitted = [column.fit(key, values[rows.train], common) for key, values in features.items()]
     used = [one for one in fitted if one is not None]
     if not used:
         raise Error("No column can be used as an input: each is constant, empty, or looks like names or ids.")
     preprocessing = TablePreprocessing(features=list(features), columns=used, **rows.target)
-    x, y = preprocessing.inputs(features), preprocessing.targets(rows.y)
+    marks = {one.name: one.format for one in used if one.kind != "date"}
+    x, y = preprocessing.encode(features, marks), preprocessing.targets(rows.y, ".")
     train, test = torch.from_numpy(rows.train), torch.from_numpy(rows.test)
     return Data(
         name=name,

@@ -185,7 +185,7 @@ def conformal_quantile(scores: Tensor, coverage: float, counts: Tensor | None = 
     if bool(scores.isnan().any()):
         raise Error("Some scores are not numbers (NaN): did training diverge?")
     counts = torch.full(scores.shape[1:], len(scores), device=scores.device) if counts is None else counts
-    rank = torch.ceil((counts + 1).double() * coverage - 1e-9).long()
+    rank = torch.ceil((counts + 1).double() * coverage - 1e-9).long().clamp_min(1)
     some = counts[counts > 0]
     if not len(some) or bool((rank > counts)[counts > 0].any()):
         least = math.ceil(coverage / (1 - coverage) - 1e-9)
