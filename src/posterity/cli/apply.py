@@ -14,6 +14,7 @@ from posterity.cli import options
 from posterity.cli.console import Output
 from posterity.cli.facts import described, facts
 from posterity.cli.folder import write
+from posterity.cli.provenance import Provenance
 from posterity.cli.runs import assess, judged
 from posterity.cli.study import FAR_AWAY, shown
 from posterity.cli.tables import check_output, prediction_table, write_table
@@ -25,7 +26,13 @@ from posterity.report import Comparison
 from posterity.wording import number
 
 Split = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Of the draws, and of the split of built-in data.")
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="Of the draws, and of the split of built-in data that the model was not trained on.",
+    ),
 ]
 
 
@@ -48,16 +55,20 @@ def predict(
     Beside each row of a table it writes `total`, `aleatoric` (noise that no amount of data removes) and
     `epistemic` (what more data would remove). Classes: `prediction`, `probability`, and one column a class (up
     to 20). Numbers: `mean`, `std`, `low90`, `high90`, in the target's units; the three parts are variances. Of
-    built-in data, the test part is predicted. Earlier predictions in the same file are replaced; a file that holds
+    built-in data, the test part is predicted. Where a file holds rows that trained the model, the column
+    `in_training` marks them. Earlier predictions in the same file are replaced; a file that holds
     anything else is left alone.
     """
     output = Output(json)
     replaced = check_output(out, data)
     with output.working():
-        posterior = _load(model, device)
-        x = _data(data, posterior.preprocessing, seed, data_dir).x
+        posterior, provenance = _load(model, device), Provenance.of(model)
+        x = _data(data, posterior.preprocessing, provenance, seed, data_dir, held_out=False).x
+        trained = provenance.trained(x)
+        if trained.any():
+            provenance.warn(data, trained, "their uncertainty is that of rows the model knows; see `in_training`.")
         prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
-        write_table(prediction_table(prediction, posterior.preprocessing, data), out)
+        write_table(prediction_table(prediction, posterior.preprocessing, data, trained), out)
     parts = {part: float(getattr(prediction, part).mean()) for part in PARTS}
     real = is_regression(prediction)  # whose parts are variances: their roots are in the target's units
     said = ", ".join(f"{part} {number(value**0.5 if real else value)}" for part, value in parts.items())
@@ -83,27 +94,33 @@ def evaluate(
 
     Example: `posterity evaluate model new.csv`
 
-    Use data that the model was not trained on: on others its scores flatter it. Of built-in data, the test part
-    is used. The folder then holds `report.html` (open it in a browser) and `metrics.json` (the scores).
+    Use data that the model was not trained on: on others its scores flatter it. Of the data that it was trained on,
+    the rows that were held out are used, of other built-in data the test part. The folder then holds `report.html`
+    (open it in a browser) and `metrics.json` (the scores).
     """
     output = Output(json)
     require("matplotlib")
     if out.exists() and not out.is_dir():
         raise Error(f"{out} is a file: name a folder for the results with --out.")
     with output.working():
-        posterior = _load(model, device)
-        found = _data(data, posterior.preprocessing, seed, data_dir)
+        posterior, provenance = _load(model, device), Provenance.of(model)
+        found = _data(data, posterior.preprocessing, provenance, seed, data_dir)
         if found.y is None:
             raise Error(
                 f"{data} has no targets to compare with: it needs a value of "
                 f"{posterior.preprocessing.target!r} in every row. Without targets, use  posterity predict."
             )
+        if found.held_out:
+            output.step(f"The model was trained on rows of {data}: the {len(found.y):,} that were held out are scored.")
+        else:
+            provenance.warn(data, provenance.trained(found.x), "on these its scores flatter it; leave them out.")
         output.step("Scoring …")
         scores, summary = assess(posterior, found.x, found.y, found.outside, samples, seed)
         task = "classification" if posterior.preprocessing.classes else "regression"
         name = {cls: name for name, cls in posterity.methods().items()}[type(posterior)]
         made = facts()
         result = {"data": data, "model": str(model), "method": name, "rows": len(found.y), "scores": scores}
+        result["held_out"] = found.held_out
         comparison = Comparison(
             title=data,
             task=task,
@@ -147,10 +164,18 @@ class Rows:
     y: Tensor | None
     outside: Tensor | None = None
     outside_name: str = ""
+    held_out: bool = False
+    """Whether these are what was held out of the data that the model was trained on."""
 
 
-def _data(data: str, preprocessing: Any, seed: int, data_dir: Path | None) -> Rows:
-    """Of a file, or of a built-in set's test part."""
+def _data(
+    data: str, preprocessing: Any, provenance: Provenance, seed: int, data_dir: Path | None, held_out: bool = True
+) -> Rows:
+    """Of a file, of what was held out of it in training where that is asked for, or of a built-in set's test part."""
+    own = provenance.same_data(data, preprocessing, data_dir) if held_out or data in datasets.names() else None
+    if own is not None:
+        name = {"far away": FAR_AWAY}.get(own.outside_name, own.outside_name)
+        return Rows(*own.test, own.outside, name, held_out=True)
     if data not in datasets.names():
         x, y = datasets.read_inputs(data, preprocessing)
         if preprocessing.kind == "table":
@@ -160,7 +185,7 @@ def _data(data: str, preprocessing: Any, seed: int, data_dir: Path | None) -> Ro
     x, y = found.test
     name = {"far away": FAR_AWAY}.get(found.outside_name, found.outside_name)
     if found.preprocessing.to_dict() == preprocessing.to_dict():
-        return Rows(x, y, found.outside, name)
+        return Rows(x, y, found.outside, name, held_out=True)
     theirs: Any = found.preprocessing
     if not (preprocessing.kind == theirs.kind == "images"):
         raise Error(

@@ -10,10 +10,11 @@ import torch
 
 import posterity
 from posterity import datasets, report
-from posterity.cli import runs
+from posterity.cli import provenance, runs
 from posterity.cli.console import Output
 from posterity.cli.facts import described, facts
 from posterity.cli.folder import Folder, read, write
+from posterity.cli.provenance import NOTE
 from posterity.errors import Error, require
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
@@ -22,8 +23,6 @@ from posterity.wording import did_you_mean
 FAR_AWAY = "inputs pushed far away"
 RARE = 5
 """Test rows of a class, of which scores say little where there are fewer."""
-NOTE = "arguments.json"
-"""In a model's folder: of which run it is."""
 
 
 def names(given: str) -> list[str]:
@@ -140,6 +139,7 @@ class Study:
             model = self._model(method)
             (model / NOTE).unlink(missing_ok=True)
             posterity.save(posterior, model, preprocessing=data.preprocessing)
+            provenance.write(model, data)
             write(model / NOTE, self.folder.run(method, seed))
         return self.folder.finish(method, seed, record)
 

@@ -46,12 +46,17 @@ def _columns(path: Path) -> list[str]:
         return []
 
 
-def prediction_table(prediction: Any, preprocessing: Any, data: str) -> Any:
-    """A data frame with one row for each input: the input's own columns where it is a table, then the prediction."""
+def prediction_table(prediction: Any, preprocessing: Any, data: str, trained: Any = ()) -> Any:
+    """A data frame with one row for each input: the input's own columns where it is a table, then the prediction.
+
+    ``trained`` [n] marks the rows that trained the model, in a column of its own where there are any.
+    """
     pandas = require("pandas")
     columns = _regression(prediction) if is_regression(prediction) else _classes(prediction, preprocessing.classes)
     for part in PARTS:
         columns[part] = getattr(prediction, part).reshape(len(prediction)).cpu().numpy()
+    if any(trained):
+        columns["in_training"] = trained
     inputs = _inputs(data, preprocessing)
     return pandas.DataFrame({_free(name, columns): values for name, values in inputs.items()} | columns)
 
