@@ -385,10 +385,28 @@ def test_a_coin_is_not_said_to_notice_anything():
 
 
 def test_verdict_of_one_method_says_how_wrong_it_is():
-    sentences = verdict(Comparison("t", "classification", {"map": {"error": 0.1, "ece": 0.02, "nll": 0.3}}))
-    assert sentences == [
-        "map is wrong in 10.00 % of cases, and what it says of its confidence is off by 2.00 % on average."
-    ]
+    def sentence(task="classification", **scores):
+        (only,) = verdict(Comparison("t", task, {"map": scores}))
+        return only
+
+    scores = {"error": 0.1, "ece": 0.04, "nll": 0.3}
+    assert sentence(**scores) == "map is wrong in 10.00 % of cases, and its ECE is 4.00 %."
+    chance = (
+        "a calibrated model's would seem off by 3.00 % on so many rows, and by more than 5.00 % once in twenty times."
+    )
+    assert sentence(**scores, ece_expected=0.03, ece_limit=0.05) == (
+        "map is wrong in 10.00 % of cases; its confidence is calibrated as far as so many rows can tell: off by "
+        f"4.00 %, and {chance}"
+    )
+    assert sentence(**scores | {"ece": 0.06}, ece_expected=0.03, ece_limit=0.05) == (
+        f"map is wrong in 10.00 % of cases, and its confidence is off by 6.00 %: {chance}"
+    )
+    scores = {"rmse": 2.0, "coverage90": 0.8}
+    start = "map typically misses by 2.000 (in the target's units), and its 90 % intervals hold the truth in 80.00 %"
+    assert sentence("regression", **scores) == f"{start} of cases."
+    assert sentence("regression", **scores, coverage90_low=0.75, coverage90_high=1.0) == (
+        f"{start} of cases (right ones: 75.00 % to 100.00 % on so many rows, in 95 of 100 cases)."
+    )
 
 
 def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path):
@@ -420,6 +438,7 @@ def test_drawing_leaves_matplotlib_as_it_was():
 
 def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_trust_it():
     scores = {"nll": 0.5, "error": 0.1, "ece": 0.2, "auroc_outside": 0.6, "train_seconds": 10.0}
+    scores |= {"ece_expected": 0.03, "ece_limit": 0.05, "auroc_outside_limit": 0.7}
     comparison = Comparison(
         "t", "classification", {"map": scores, "ibnn": scores | {"nll": 0.4, "train_seconds": 25.0}}
     )
@@ -428,7 +447,7 @@ def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_
     assert "ibnn takes 2.5 times as long to train as map." in text
     assert "do not take it as a rate" in text
     assert "does not reliably notice" in text
-    fine = scores | {"ece": 0.01, "auroc_outside": 0.95}
+    fine = scores | {"ece": 0.01, "auroc_outside": 0.95, "auroc_outside_limit": 0.96}
     text = report.page(Comparison("t", "classification", {"map": scores, "ibnn": fine | {"nll": 0.4}}))
     assert "do not take it as a rate" not in text
     assert "does not reliably notice" not in text

@@ -229,6 +229,7 @@ def assess(
     if elsewhere is not None:
         scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
         scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
+        scores["auroc_outside_limit"] = summary["outside"]["auroc_epistemic_limit"]
         found = summary["outside"]["detection"]["epistemic"]
         scores |= {"aupr_outside": found["aupr"], "fpr95_outside": found["fpr95"]}
     if isinstance(posterior, posterity.DeepEnsemble) and "nll_calibrated" in scores:

@@ -9,6 +9,7 @@ from posterity.evaluation.attacks import fgsm, pgd, pixel_bounds, under_attack
 from posterity.evaluation.binomial import binomial_cdf, rate_bound
 from posterity.evaluation.calibration import Reliability, adaptive_ece, classwise_ece, ece, reliability
 from posterity.evaluation.card import scorecard
+from posterity.evaluation.chance import CalibratedECE, auroc_limit, calibrated_ece, coverage_range
 from posterity.evaluation.conformal import (
     ConformalIntervals,
     ConformalSets,
@@ -48,6 +49,7 @@ from posterity.evaluation.summary import summarise
 __all__ = [
     "CORRUPTIONS",
     "Abstention",
+    "CalibratedECE",
     "ConformalIntervals",
     "ConformalSets",
     "Detection",
@@ -60,10 +62,12 @@ __all__ = [
     "aupr",
     "aurc",
     "auroc",
+    "auroc_limit",
     "ause",
     "binomial_cdf",
     "brier",
     "by_size",
+    "calibrated_ece",
     "calibrated_nll",
     "classwise_ece",
     "conformal_intervals",
@@ -72,6 +76,7 @@ __all__ = [
     "control_risk",
     "coverage",
     "coverage_gap",
+    "coverage_range",
     "crps",
     "detect",
     "doubt",

@@ -40,7 +40,7 @@ def reliability(probs: Tensor, y: Tensor, bins: int = 15) -> Reliability:
         [[0.65, 0.85], [0.5, 0.75], [0.5, 0.5]]
     """
     confidence, right = _confidence(probs, y, bins)
-    return _reliability(confidence, right, _bin(confidence, bins), bins)
+    return _reliability(confidence, right, bin_of(confidence, bins), bins)
 
 
 def ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
@@ -96,9 +96,9 @@ def classwise_ece(probs: Tensor, y: Tensor, bins: int = 15) -> float:
     high = probs[row, column].double()
     gaps = torch.zeros(classes * bins, dtype=torch.float64, device=probs.device)
     gaps[::bins] = -probs.sum(dim=0, dtype=torch.float64).index_add(0, column, high, alpha=-1)
-    gaps.index_add_(0, column * bins + _bin(high, bins), high, alpha=-1)
+    gaps.index_add_(0, column * bins + bin_of(high, bins), high, alpha=-1)
     of_truth = probs.gather(1, y[:, None]).squeeze(1).double()
-    gaps += torch.bincount(y * bins + _bin(of_truth, bins), minlength=classes * bins)
+    gaps += torch.bincount(y * bins + bin_of(of_truth, bins), minlength=classes * bins)
     return float(gaps.abs().sum() / (classes * max(len(y), 1)))
 
 
@@ -121,7 +121,7 @@ def _checked(probs: Tensor, y: Tensor, bins: int) -> Tensor:
     return y.reshape(probs.shape[:1] + probs.shape[2:]).long()
 
 
-def _bin(confidence: Tensor, bins: int) -> Tensor:
+def bin_of(confidence: Tensor, bins: int) -> Tensor:
     """Of the bins (b/bins, (b + 1)/bins]; in float32, where what is 0.8 but for its rounding is on the edge 12/15."""
     return (torch.ceil(confidence.float() * bins).long() - 1).clamp(0, bins - 1)
 

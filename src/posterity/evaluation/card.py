@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from posterity.evaluation.calibration import adaptive_ece, classwise_ece, ece
+from posterity.evaluation.chance import calibrated_ece, coverage_range
 from posterity.evaluation.detection import auroc
 from posterity.evaluation.intervals import coverage_gap, quantile_gap
 from posterity.evaluation.losses import losses
@@ -23,9 +24,12 @@ def scorecard(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = 
     Classification adds `nll_position` (per observed position), `nll_calibrated`, `temperature` (where there are
     held-out data to fit it on), `ece_adaptive`, `ece_classwise`, `entropy_auc`, the means of `total`, `aleatoric` and
     `epistemic` uncertainty, and how well total uncertainty ranks the errors: `aurc`, `excess_aurc`, `augrc`,
-    `risk80` (the error at a coverage of 80 %) and `auroc_errors` (where some answers are right and some wrong).
+    `risk80` (the error at a coverage of 80 %) and `auroc_errors` (where some answers are right and some wrong). Where
+    every row has one answer, `ece_expected` and `ece_limit` are what the ECE would be if the model were calibrated: on
+    average, and in 95 of 100 cases at most (`calibrated_ece`).
 
-    Regression adds `nll_position` (per output), `width90`, `interval_score90`, `coverage_gap`, `quantile_gap`, `ause`
+    Regression adds `nll_position` (per output), `width90`, `interval_score90`, `coverage_gap`, `quantile_gap`, `ause`,
+    `coverage90_low` and `coverage90_high` (between which right intervals come in 95 of 100 cases, `coverage_range`),
     and the same means. Dense predictions are scored by position; `nll` alone is by datum.
 
     Args:
@@ -72,6 +76,9 @@ def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None)
         "augrc": augrc(wrong, seen.total),
         "risk80": risk_at(wrong, seen.total, 0.8),
     }
+    if len(seen.datum.unique()) == len(seen.datum):
+        chance = calibrated_ece(seen.probs)
+        card |= {"ece_expected": chance.expected, "ece_limit": chance.limit}
     if 0 < float(wrong.mean()) < 1:
         card["auroc_errors"] = auroc(seen.total[wrong == 0], seen.total[wrong == 1])
     return card
@@ -80,8 +87,11 @@ def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None)
 def _of_numbers(prediction: Any, y: Tensor) -> dict[str, float]:
     low, high = prediction.interval(0.9)
     squares = (prediction.mean.double() - y).square().flatten()
+    least, most = coverage_range(len(y))
     return {
         "coverage90": coverage(low, high, y),
+        "coverage90_low": least,
+        "coverage90_high": most,
         "nll_position": marginal_nll(prediction, y),
         "width90": float((high - low).double().mean()),
         "coverage_gap": coverage_gap(prediction, y),

@@ -37,11 +37,21 @@ def auroc(inside: Tensor, outside: Tensor) -> float:
         >>> auroc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([0.35, 0.9]))  # 7 of 8 pairs are in order
         0.875
     """
+    return float(placements(inside, outside).mean())
+
+
+def placements(inside: Tensor, outside: Tensor) -> Tensor:
+    """The share of the inside scores that each score from outside exceeds, ties counting half; [outside], float64.
+
+    Args:
+        inside: scores of data like those trained on, any shape
+        outside: the same score of other data, any shape
+    """
     inside, outside = _ranked(inside, outside)
     ordered = inside.sort().values
     below = torch.searchsorted(ordered, outside, side="left")
     not_above = torch.searchsorted(ordered, outside, side="right")
-    return float((below + not_above).double().mean() / (2 * len(inside)))
+    return (below + not_above).double() / (2 * len(inside))
 
 
 def aupr(inside: Tensor, outside: Tensor) -> float:

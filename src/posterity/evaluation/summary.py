@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from posterity.evaluation.calibration import reliability
+from posterity.evaluation.chance import auroc_limit
 from posterity.evaluation.detection import detect
 from posterity.evaluation.intervals import LEVELS, interval_coverage
 from posterity.evaluation.positions import is_regression, observed, per_datum, uncertainty
@@ -138,6 +139,7 @@ def _against(inside: Any, outside: Any, outputs: tuple[Tensor, Tensor] | None) -
         "epistemic_inside": float(inside.epistemic.double().mean()),
         "epistemic_outside": float(outside.epistemic.double().mean()),
         "auroc_epistemic": found["epistemic"].auroc,
+        "auroc_epistemic_limit": auroc_limit(ours, theirs),
         "auroc_total": found["total"].auroc,
         "detection": {name: detection._asdict() for name, detection in found.items()},
     }

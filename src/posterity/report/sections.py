@@ -62,8 +62,17 @@ def reliability(comparison: Comparison) -> Section | None:
         figures,
         "Answers are sorted by how sure the method was; each bar shows which share of them was right. On the "
         "dotted line, 80 % sure means right 80 % of the time. Bars under the line are overconfident, bars "
-        "above it too modest. The stronger a bar's colour, the more answers it stands for.",
+        "above it too modest, as far as they stand for many answers: the stronger a bar's colour, the more. Those of "
+        f"few answers jump by chance alone{_chance(comparison, found)}.",
     )
+
+
+def _chance(comparison: Comparison, found: Mapping[str, Any]) -> str:
+    """How large the ECE of calibrated confidences would be on the same rows."""
+    limits = [limit for name in found if (limit := comparison.value(name, "ece_limit")) is not None]
+    if not limits:
+        return ""
+    return f": even calibrated confidences would have an ECE of up to {SCORES['ece'].text(max(limits))} on so many rows"
 
 
 def coverage(comparison: Comparison) -> Section | None:
@@ -76,8 +85,18 @@ def coverage(comparison: Comparison) -> Section | None:
         "Are the intervals as wide as they should be?",
         [figure],
         "An interval of level 0.9 should hold the truth nine times in ten. On the dotted line every interval "
-        "keeps its promise; under it they are too narrow (overconfident), above it wider than needed.",
+        "keeps its promise; under it they are too narrow (overconfident), above it wider than needed, where that is "
+        f"more than chance{_chance_of_intervals(comparison, found)}.",
     )
+
+
+def _chance_of_intervals(comparison: Comparison, found: Mapping[str, Any]) -> str:
+    """What right intervals would hold of the same rows."""
+    ends = [comparison.value(name, f"coverage90_{end}") for name in found for end in ("low", "high")][:2]
+    if not ends or None in ends:
+        return ""
+    low, high = map(SCORES["coverage90"].text, ends)
+    return f": right intervals of level 0.9 hold {low} to {high} of so many rows, in 95 of 100 cases"
 
 
 def predicted_true(comparison: Comparison) -> Section | None:

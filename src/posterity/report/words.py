@@ -3,6 +3,10 @@
 from posterity.report.comparison import SCORES, Comparison
 from posterity.wording import listed, number
 
+WORTH_A_WORD = 0.02
+"""An ECE up to this is no reason to distrust a confidence, however many rows show it."""
+ROUNDING = 1e-9
+
 
 def choice(comparison: Comparison) -> str | None:
     """The method to use: of those whose NLL cannot be told from the lowest, the one that trains in the least time.
@@ -90,18 +94,44 @@ def _price(comparison: Comparison, name: str) -> list[str]:
     return sentences
 
 
+def miscalibrated(comparison: Comparison, name: str) -> bool:
+    """Whether the ECE is above what a calibrated model has on as many rows in 95 of 100 cases.
+
+    With several seeds both are means over them, which makes the test the stricter.
+    """
+    off, limit = comparison.value(name, "ece"), comparison.value(name, "ece_limit")
+    return off is not None and limit is not None and off > (1 + ROUNDING) * limit
+
+
+def too_narrow(comparison: Comparison, name: str) -> bool:
+    """Whether the 90 % intervals hold fewer truths than right ones do on as many rows in 97.5 of 100 cases."""
+    covered, least = comparison.value(name, "coverage90"), comparison.value(name, "coverage90_low")
+    return covered is not None and least is not None and covered < (1 - ROUNDING) * least
+
+
+def _by_chance(comparison: Comparison, name: str) -> str:
+    """The ECE of a calibrated model on the same rows, in words."""
+    expected, limit = (SCORES["ece"].text(comparison.value(name, score)) for score in ("ece_expected", "ece_limit"))
+    return f"{expected} on so many rows, and by more than {limit} once in twenty times"
+
+
 def _caution(comparison: Comparison, name: str) -> list[str]:
     """When not to trust even the best."""
     sentences = []
-    off, covered = comparison.value(name, "ece"), comparison.value(name, "coverage90")
-    if off is not None and off > 0.05:
+    off = comparison.value(name, "ece")
+    if off is not None and off > WORTH_A_WORD and miscalibrated(comparison, name):
         sentences.append(
-            f"The confidence of {name} is still off by {comparison.written(name, 'ece')}: do not take it as a rate."
+            f"The confidence of {name} is off by {comparison.written(name, 'ece')}, where that of a calibrated model "
+            f"would seem off by {_by_chance(comparison, name)}: do not take it as a rate."
         )
-    if covered is not None and covered < 0.85:
-        held = comparison.written(name, "coverage90")
-        sentences.append(f"The 90 % intervals of {name} hold only {held} of the truths: they are too narrow.")
-    noticed = comparison.value(name, "auroc_outside")
+    covered = comparison.value(name, "coverage90")
+    if covered is not None and covered < 0.85 and too_narrow(comparison, name):
+        least = SCORES["coverage90"].text(comparison.value(name, "coverage90_low"))
+        sentences.append(
+            f"The 90 % intervals of {name} hold only {comparison.written(name, 'coverage90')} of the truths, where "
+            f"right ones would hold at least {least}: they are too narrow."
+        )
+    noticed = comparison.value(name, "auroc_outside_limit")
     if noticed is not None and noticed < 0.8:
         sentences.append(f"{name} does not reliably notice {comparison.outside}: do not rely on it there.")
     return sentences + _breaking(comparison, name)
@@ -129,12 +159,27 @@ def _alone(comparison: Comparison) -> list[str]:
     for name in comparison.methods:
         if comparison.value(name, "error") is not None:
             sentences.append(
-                f"{name} is wrong in {comparison.written(name, 'error')} of cases, and what it says of its "
-                f"confidence is off by {comparison.written(name, 'ece')} on average."
+                f"{name} is wrong in {comparison.written(name, 'error')} of cases{_confidence(comparison, name)}."
             )
         elif comparison.value(name, "rmse") is not None:
+            ends = [comparison.value(name, f"coverage90_{end}") for end in ("low", "high")]
+            right = " to ".join(SCORES["coverage90"].text(end) for end in ends)
             sentences.append(
                 f"{name} typically misses by {comparison.written(name, 'rmse')} (in the target's units), and "
-                f"its 90 % intervals hold the truth in {comparison.written(name, 'coverage90')} of cases."
+                f"its 90 % intervals hold the truth in {comparison.written(name, 'coverage90')} of cases"
+                + ("." if None in ends else f" (right ones: {right} on so many rows, in 95 of 100 cases).")
             )
     return sentences
+
+
+def _confidence(comparison: Comparison, name: str) -> str:
+    """The end of a sentence: how far the stated confidence is off, and whether that is more than chance."""
+    if comparison.value(name, "ece") is None:
+        return ""
+    off = comparison.written(name, "ece")
+    if comparison.value(name, "ece_limit") is None:
+        return f", and its ECE is {off}"
+    chance = f"a calibrated model's would seem off by {_by_chance(comparison, name)}"
+    if miscalibrated(comparison, name):
+        return f", and its confidence is off by {off}: {chance}"
+    return f"; its confidence is calibrated as far as so many rows can tell: off by {off}, and {chance}"
