@@ -1,7 +1,11 @@
 """What only a CUDA device can show."""
 
+import math
+
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import posterity
 from common import ConvNet, generator, mlp, seeded
@@ -132,3 +136,106 @@ def test_predictions_on_a_device_are_summarised():
     posterior = posterity.IBNN(seeded(mlp), seed=0).cuda()
     x, y = torch.randn(40, 5).cuda(), (torch.arange(40) % 3).cuda()
     posterity.evaluation.summarise(posterity.predict(posterior, x, 4), y)
+
+
+def works_still():
+    """No kernel has asserted: after one, no call of CUDA succeeds in this process."""
+    torch.cuda.synchronize()
+    return bool(torch.ones(3, device="cuda").sum() == 3)
+
+
+@pytest.mark.parametrize("given", ["pair on the device", "pair", "dataset", "loader"])
+def test_a_label_out_of_range_is_found_before_the_device_meets_it(given):
+    x, y = torch.randn(64, 5), torch.arange(64) % 3
+    y[50] = 3
+    data = {
+        "pair on the device": (x.cuda(), y.cuda()),
+        "pair": (x, y),
+        "dataset": TensorDataset(x, y),
+        "loader": DataLoader(TensorDataset(x, y), 16),
+    }[given]
+    posterior = posterity.MAP(seeded(mlp))
+    with pytest.raises(posterity.Error, match=r"y holds the class 3, but .* 3 classes"):
+        posterity.fit(posterior, data, epochs=2, batch_size=16, seed=0, progress=False)
+    assert all(bool(p.isfinite().all()) for p in posterior.parameters())
+    with pytest.raises(posterity.Error, match="y holds the class 3"):
+        posterior.loss(x.cuda(), y.cuda(), size=64)
+    with pytest.raises(posterity.Error, match="y holds the class 3"):
+        posterity.predict(posterior, x.cuda()).log_prob(y.cuda())
+    assert works_still()
+
+
+@pytest.mark.parametrize("way", ["graph", "compile"])
+def test_a_label_out_of_range_in_a_recorded_step_stops_the_run_and_not_the_device(way):
+    x, y = torch.randn(256, 5), torch.arange(256) % 3
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(posterity.loading.numpy_seed(0, 1, 0)))
+    y[order[200]] = 7  # its batch comes after the step is recorded
+    with pytest.raises(posterity.Error, match=r"y holds the class 7|NaN or huge values"):
+        posterity.fit(
+            posterity.MAP(seeded(mlp)), (x, y), epochs=2, batch_size=16, seed=0, progress=False, **{way: True}
+        )
+    assert works_still()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_token_out_of_range_is_found_before_the_device_meets_it(name):
+    make = lambda: nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3))  # noqa: E731
+    x, y = torch.randint(9, (40, 3), generator=generator()), torch.arange(40) % 3
+    wrong = x.clone()
+    wrong[33, 1] = 9
+    posterior = METHODS[name](seeded(make), seed=0)
+    with pytest.raises(posterity.Error, match="out of range"):
+        posterity.fit(posterior, (wrong, y), epochs=2, batch_size=8, seed=0, progress=False)
+    posterity.fit(posterior, (x, y), epochs=2, batch_size=8, seed=0, progress=False)
+    with pytest.raises(posterity.Error, match="out of range"):
+        posterity.predict(posterior, wrong, 4, seed=0)
+    assert posterity.predict(posterior, x, 4, seed=0).probs.isfinite().all()
+    assert works_still()
+
+
+class Messages(nn.Module):
+    """Classes of nodes from themselves and from those that an edge leads to them from."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3)
+
+    def forward(self, nodes, edges):
+        hidden = torch.relu(self.first(nodes))
+        source, target = edges
+        return self.last(self.drop(hidden.index_add(0, target, hidden[source])))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_graph_of_edges_does_there_what_it_does_on_a_processor(name):
+    """Networks are tried on two and three rows, for which the numbers of the nodes are out of range."""
+    x = torch.randn(30, 4, generator=generator()), torch.randint(30, (2, 80), generator=generator())
+    loader = DataLoader([(x, torch.arange(30) % 3)], batch_size=None)
+    found = []
+    for device in ("cpu", "cuda"):
+        posterior = METHODS[name](seeded(Messages), seed=0)
+        try:
+            posterity.fit(posterior, loader, size=30, epochs=3, seed=0, device=device, progress=False)
+            found.append(posterity.predict(posterior, x, 4, seed=0).probs.shape)
+        except posterity.Error as error:
+            found.append(str(error))
+    assert found[1] == found[0]
+    assert works_still()
+
+
+def test_nan_in_the_data_is_named_however_late_it_is_found():
+    x, y = torch.randn(64, 5), torch.arange(64) % 3
+    x[40, 2] = math.nan
+    with pytest.raises(posterity.Error, match="NaN"):
+        posterity.fit(posterity.IBNN(seeded(mlp), seed=0), (x, y), epochs=3, batch_size=8, seed=0, progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int32])
+def test_labels_of_any_whole_type_are_taken(dtype):
+    x, y = torch.randn(40, 5), (torch.arange(40) % 3).to(dtype)
+    assert posterity.fit(posterity.MAP(seeded(mlp)), (x, y), epochs=1, progress=False)
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(posterity.Error, match="no cuda:99 here"):
+        posterity.fit(posterity.MAP(seeded(mlp)), (torch.randn(4, 5), torch.arange(4) % 3), device="cuda:99")

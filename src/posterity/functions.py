@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from posterity import folding, inputs
 from posterity.compiling import Compiled
+from posterity.device_checks import check_embeddings
 from posterity.memory import Memory
 from posterity.nodes import Site
 from posterity.rows import encoders, hang_together
 from posterity.sites import Sites
 from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget, kept
 
+#: Whether this torch can save an exported program that holds operators of vmap: 2.11 and 2.12 cannot.
+SAVES_VMAP = torch.__version__ >= "2.13"
 #: So many functions are worth a word when they run one by one.
 MANY = 32
 #: Rows that drawn weights meet at least, at a time.
@@ -75,6 +78,7 @@ class Functions(nn.Module):
             self.network = _twin(network)
         if noise is not None or weights:
             _keep_apart(self.network)
+        check_embeddings(self.network)
         self.count = n
         self.output = output
         self.sites = Sites(self.network, kinds, names or [], direct)
@@ -86,7 +90,7 @@ class Functions(nn.Module):
         self.rows_at_once: int | None = None
         self.fold_from: float | None = None
         self.compiled: Compiled | None = None
-        self.loops = False
+        self.loops: bool | None = None
         forget(self.network)
         for module in self.modules():  # a module's own train() may write into weights, which may be shared
             module.training = False
@@ -238,7 +242,8 @@ class Functions(nn.Module):
         return self.rows_at_once
 
     def _some(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
-        if self.loops or self._must_loop():
+        unsaved = torch.compiler.is_exporting() and not SAVES_VMAP
+        if (unsaved if self.loops is None else self.loops) or self._must_loop():
             return self._each(weights, noise, x)
         axes = (dict.fromkeys(weights, 0), None if noise is None else 0, None)
         try:

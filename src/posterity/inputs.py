@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from posterity.errors import Error
 
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Types of whole numbers for which torch has few kernels, on a GPU none that takes rows."""
 LOOKED_AT = 2**28
 """Bytes of a tensor, at most, that its fingerprint is made of."""
 
@@ -204,7 +206,9 @@ def as_tensors(x: Any, device: torch.device | None = None) -> Any:
             raise Error("A masked array hides some of its values: fill them first.")
         x = torch.as_tensor(np.require(x, x.dtype.newbyteorder("="), ["C", "W"]))
         x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
-    return x.to(device) if isinstance(x, Tensor) and device is not None else x
+    if not isinstance(x, Tensor):
+        return x
+    return x.to(device, torch.int64 if x.dtype in UNSIGNED else x.dtype)
 
 
 def _of_numbers(x: Any) -> bool:

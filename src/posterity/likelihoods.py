@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity import inputs
+from posterity.device_checks import can_check, is_recorded
 from posterity.errors import Error
 
 
@@ -59,7 +60,7 @@ class Categorical(Likelihood):
         if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
             raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
         y, classes = y.long(), outputs.shape[2]
-        if _can_look(y):
+        if can_check(y):
             outside = y[(y != self.ignore) & ((y < 0) | (y >= classes))]
             if len(outside):
                 raise Error(
@@ -67,14 +68,17 @@ class Categorical(Likelihood):
                     f"(0 to {classes - 1}); what is not observed carries the label {self.ignore}."
                     + (" For yes or no from one output use Bernoulli()." if classes == 1 else "")
                 )
+        known = (y == self.ignore) | ((y >= 0) & (y < classes)) if is_recorded(y) else None
+        if known is not None:  # a replay cannot raise: a label out of range makes the loss NaN, which training finds
+            y = y.where(known, 0)
         if self.weight is not None and len(self.weight) != classes:
             raise Error(f"weight holds {len(self.weight)} numbers, but the network's output has {classes} classes.")
         weight = None if self.weight is None else self.weight.to(outputs.device, wide(outputs).dtype)
         target = y.expand(outputs.shape[0], *y.shape).flatten(0, 1)
         losses = F.cross_entropy(
             wide(outputs).flatten(0, 1), target, weight, ignore_index=self.ignore, reduction="none"
-        )
-        return -_per_datum(losses.view(*outputs.shape[:2], *y.shape[1:]))
+        ).view(*outputs.shape[:2], *y.shape[1:])
+        return -_per_datum(losses if known is None else losses.where(known, math.nan))
 
     def by_class(self, outputs: Tensor) -> Tensor:
         """Outputs `[draws, batch, ...]` with the classes along axis 2."""
@@ -102,7 +106,7 @@ class Bernoulli(Likelihood):
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """y log σ(outputs) + (1 − y) log(1 − σ(outputs)), summed over labels."""
         outputs = _aligned(outputs, y)
-        if _can_look(y) and bool(((y < 0) | (y > 1)).any()):
+        if can_check(y) and bool(((y < 0) | (y > 1)).any()):
             raise Error("Bernoulli needs y between 0 and 1; for more than two classes use Categorical().")
         logits = wide(outputs)
         losses = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype).expand_as(logits), reduction="none")
@@ -209,8 +213,3 @@ def _mismatch(outputs: Tensor, y: Tensor, expected: str) -> Error:
 def wide(values: Tensor) -> Tensor:
     """At least float32: a long sum in half precision loses its digits."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-
-
-def _can_look(y: Tensor) -> bool:
-    """Whether the values of y can be checked without a wait for the device or a break in a compiled graph."""
-    return not y.is_cuda and not torch.compiler.is_compiling()

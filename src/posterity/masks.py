@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from posterity import inputs
 from posterity.added import Drop, call, in_order, switched_on
+from posterity.device_checks import indices_checked
 from posterity.errors import Error
 from posterity.rows import FAILURES, change_last, evaluation_mode, is_blocked, layout
 from posterity.sites import find_direct
@@ -229,6 +230,10 @@ class Plans:
 
     def _with(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
         """The plan of a network to which dropout is added."""
+        with indices_checked(x):
+            return self._tried(network, added, x)
+
+    def _tried(self, network: nn.Module, added: Sequence[Drop], x: Any) -> Plan:
         compiling = torch.compiler.is_compiling()
         calls = _few(lambda x: _silently(network, lambda: in_order(network, added, x)), x)
         direct = [site.name for site in added if not site.hooked]

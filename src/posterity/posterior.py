@@ -133,7 +133,7 @@ class Posterior(nn.Module):
         raise NotImplementedError
 
     def draw(self, n: int, generator: torch.Generator | None = None) -> Functions:
-        """n functions, each fixed until drawn again: called with x, they give `[n, batch, ...]`.
+        """n functions, each fixed until drawn again: called with x on their device, they give `[n, batch, ...]`.
 
         Args:
             n: how many.

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from posterity import inputs, loading
 from posterity.adaptive import Rounds
+from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.functions import Functions
@@ -22,6 +23,7 @@ from posterity.state import sharing
 
 @torch.no_grad()
 @sharing()
+@assertions_explained()
 def predict(
     posterior: Posterior,
     data: Any,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posterity import checkpoints, inputs, schedules
+from posterity.device_checks import embeddings_checked, unchecked
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.graphs import Graph
@@ -129,7 +130,8 @@ class Run:
         # The first step finds out about the network. An epoch's last batch may be smaller, which is not worth another
         # compilation.
         if self.compiled is None or self.rows is None or inputs.rows(x) != self.rows:
-            loss = self._gradient(self.objective, x, batch)
+            with self._index_checks():
+                loss = self._gradient(self.objective, x, batch)
             self.rows = inputs.rows(x) if self.rows is None else self.rows
         else:
             try:
@@ -154,6 +156,12 @@ class Run:
             scaler.step(self.optimizer)
             scaler.update()
         return loss
+
+    def _index_checks(self) -> contextlib.AbstractContextManager[None]:
+        """On a device labels and indices are checked in the first epoch, which sees them all: a check waits."""
+        if self.sum.device.type == "cpu":
+            return contextlib.nullcontext()
+        return unchecked() if self.epochs else embeddings_checked(self.posterior.network)
 
     def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
         with self.accelerator.autocast(), explained(self.posterior.network, x):
@@ -189,11 +197,13 @@ class Run:
             self._complain(self.last_loss)
 
     def _complain(self, loss: float) -> NoReturn:
-        cause = (
-            "the divergence from the prior is not finite: lower lr_posterior"
-            if not math.isfinite(self._divergence())
-            else "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
-        )
+        finite = math.isfinite(self._divergence())
+        if not finite and not self.looks:  # found some steps later, when all parameters are NaN
+            cause = "NaN or huge values in the data, or rates that are too high: lower lr or lr_posterior"
+        elif not finite:
+            cause = "the divergence from the prior is not finite: lower lr_posterior"
+        else:
+            cause = "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
         raise Error(
             f"The loss at step {self.count} is {loss}. The likely cause: {cause}. The last checkpoint, where one is "
             "kept, is from before."

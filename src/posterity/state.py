@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
+from posterity.device_checks import indices_checked
 from posterity.errors import Error
 
 #: Hooks read their noise from a site, and a call with other weights puts them in place of the network's own: two
@@ -95,11 +96,11 @@ def _alone_and_unchanged(network: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def untouched(network: nn.Module, x: Any) -> Iterator[None]:
-    """The same, with the network's buffers and torch's generators."""
+    """The same, with the network's buffers and torch's generators; an index out of range raises on any device."""
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     cuda = {tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda}
     try:
-        with torch.random.fork_rng(devices=list(cuda)), unchanged(network):
+        with torch.random.fork_rng(devices=list(cuda)), unchanged(network), indices_checked(x):
             yield
     finally:
         with torch.no_grad():

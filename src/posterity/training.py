@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from posterity import checkpoints, inputs, schedules
+from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.history import History
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
@@ -177,7 +178,7 @@ def fit(
     saver = checkpoints.Saver(checkpoint, positive(checkpoint_every, "checkpoint_every", zero=True))
     history, best = History(), None
     called = [callbacks] if callable(callbacks) else callbacks or ()
-    with contextlib.ExitStack() as stack, torch.enable_grad():
+    with assertions_explained(), contextlib.ExitStack() as stack, torch.enable_grad():
         accelerator = stack.enter_context(accelerate(where, precision))
         run = Run(
             posterior,
@@ -285,8 +286,12 @@ def find_device(device: str | torch.device) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise Error(f"{device!r} is no device: use 'auto', 'cpu' or 'cuda'.") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise Error("There is no CUDA device here: use device='cpu' or 'auto'.")
+    if found.type == "cuda":
+        devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not devices:
+            raise Error("There is no CUDA device here: use device='cpu' or 'auto'.")
+        if (found.index or 0) >= devices:
+            raise Error(f"There is no {found} here: the last of {devices} CUDA devices is cuda:{devices - 1}.")
     return found
 
 
