@@ -17,9 +17,8 @@ def make() -> posterity.IBNN:
 
 
 def fit(posterior: posterity.Posterior, **arguments):
-    return posterity.fit(
-        posterior, arguments.pop("data", data()), **{"epochs": 3, "seed": 0, "progress": False} | arguments
-    )
+    given = {"epochs": 3, "seed": 0, "device": "cpu", "progress": False} | arguments
+    return posterity.fit(posterior, given.pop("data", data()), **given)
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:

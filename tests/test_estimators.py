@@ -84,7 +84,7 @@ def test_every_method_goes_by_its_name(method):
     assert np.allclose(mean[:7], model.predict(X[:7]), rtol=0, atol=1e-12)
     assert len(model.history_) == 2
     X, y = labels()
-    model = PosteriorClassifier(method, **TINY).fit(X, y)
+    model = PosteriorClassifier(method, **TINY, device="cpu").fit(X, y)
     probs = model.predict_proba(X)
     assert list(model.classes_) == ["high", "low", "middle"]
     assert np.allclose(probs.sum(1), 1, rtol=0, atol=1e-12)

@@ -14,10 +14,12 @@ from safetensors.torch import load_file, save_file
 
 import posterity
 from common import ConvNet, mlp, seeded
+from own_process import without_gpu
 from posterity import checkpoints, datasets
 from posterity.cli.runs import tuned
 
 
+@without_gpu
 @pytest.mark.parametrize("name", fuzz_formats.formats())
 def test_damaged_files_load_or_are_an_error(name):
     if name in ("hub", "pretrained"):
@@ -28,6 +30,7 @@ def test_damaged_files_load_or_are_an_error(name):
     assert found["refused"] > 10
 
 
+@without_gpu
 def test_what_is_run_or_raised_is_noticed(monkeypatch):
     """The bench itself: readers that load pickles, raise other errors, or take too long are found out."""
     import pickle

@@ -75,13 +75,15 @@ def test_a_loader_of_mappings_and_a_mapping_in_memory_train_as_a_pair_does():
     ends = []
     for given in ((x, y), data, transformers.BatchEncoding(data)):
         posterior = posterity.IBNN(bert(), 2, seed=0)
-        posterity.fit(posterior, given, epochs=2, batch_size=8, seed=3, progress=False)
+        posterity.fit(posterior, given, epochs=2, batch_size=8, seed=3, device="cpu", progress=False)
         ends.append(posterior.means)
     assert torch.equal(ends[0], ends[1])
     assert torch.equal(ends[0], ends[2])
     posterior = posterity.IBNN(bert(), 2, seed=0)
     loader = DataLoader(rows_of(data), 8, shuffle=True)
-    losses = posterity.fit(posterior, loader, epochs=15, seed=3, progress=False, validation=data).column("nll")
+    losses = posterity.fit(posterior, loader, epochs=15, seed=3, device="cpu", progress=False, validation=data).column(
+        "nll"
+    )
     assert losses[-1] < losses[0]
     assert same(posterior, posterior, DataLoader(rows_of(data), 8))
     with pytest.raises(posterity.Error, match="labels"):
@@ -109,7 +111,17 @@ def test_the_trainer_does_what_fit_does(tmp_path):
     data = batch(8)
     quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     by_fit, by_trainer = posterity.MAP(bert(**quiet)), posterity.MAP(bert(**quiet))
-    posterity.fit(by_fit, data, epochs=5, batch_size=8, lr=1e-3, weight_decay=0.0, schedule="constant", progress=False)
+    posterity.fit(
+        by_fit,
+        data,
+        epochs=5,
+        batch_size=8,
+        lr=1e-3,
+        weight_decay=0.0,
+        schedule="constant",
+        device="cpu",
+        progress=False,
+    )
     options = {"num_train_epochs": 5, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
     huggingface.Trainer(by_trainer, arguments(tmp_path, **options), train_dataset=rows_of(data)).train()
     for name, value in by_fit.state_dict().items():
@@ -234,7 +246,7 @@ def test_frozen_batch_statistics_stay_in_the_trainer():
 def test_a_folder_gives_the_same_predictions(tmp_path, method):
     posterior = posterity.methods()[method](bert(), seed=0)
     data = batch()
-    posterity.fit(posterior, data, epochs=1, seed=0, progress=False)
+    posterity.fit(posterior, data, epochs=1, seed=0, device="cpu", progress=False)
     huggingface.save_pretrained(posterior, tmp_path)
     state = torch.get_rng_state()
     for loaded in (huggingface.from_pretrained(tmp_path), posterity.load(tmp_path)):
@@ -265,7 +277,7 @@ def test_beside_a_frozen_base_only_the_head_and_the_noise_are_written(tmp_path, 
     network.bert.requires_grad_(False)
     posterior = posterity.IBNN(network, 4, layers=["bert.pooler.dense", "classifier"], seed=0)
     data = batch()
-    posterity.fit(posterior, data, epochs=2, seed=0, progress=False)
+    posterity.fit(posterior, data, epochs=2, seed=0, device="cpu", progress=False)
     folder = huggingface.save_pretrained(posterior, tmp_path / "added", base)
     assert kilobytes(base) > 1500
     assert kilobytes(folder) < 10
@@ -282,7 +294,7 @@ def test_beside_a_frozen_base_a_gaussian_head_is_kilobytes_too(tmp_path, base):
     network.bert.requires_grad_(False)
     posterior = posterity.BayesByBackprop(network, layers="classifier", seed=0)
     data = batch()
-    posterity.fit(posterior, data, epochs=2, seed=0, progress=False)
+    posterity.fit(posterior, data, epochs=2, seed=0, device="cpu", progress=False)
     folder = huggingface.save_pretrained(posterior, tmp_path / "added", base)
     assert kilobytes(folder) < 6
     assert same(posterity.load(folder), posterior, parts(data)[0])
@@ -304,7 +316,7 @@ def test_weights_that_moved_are_written_too(tmp_path, base, method):
     network = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
     posterior = posterity.methods()[method](network, seed=0)
     data = batch()
-    posterity.fit(posterior, data, epochs=1, seed=0, progress=False)
+    posterity.fit(posterior, data, epochs=1, seed=0, device="cpu", progress=False)
     folder = huggingface.save_pretrained(posterior, tmp_path / "added", base)
     assert same(posterity.load(folder), posterior, parts(data)[0])
 
@@ -414,7 +426,9 @@ def test_a_language_model_predicts_the_next_token_with_its_uncertainty(tmp_path)
     assert float(posterity.predict(alone, inputs).log_prob(labels).sum()) == pytest.approx(expected, rel=1e-4)
     assert float(alone.loss(inputs, labels, size=1).detach()) == pytest.approx(-expected / 16, rel=1e-4)
     posterior = posterity.IBNN(network, 2, layers=["lm_head"], seed=0)
-    history = posterity.fit(posterior, (inputs, labels), posterity.Tokens(shift=True), epochs=3, seed=0, progress=False)
+    history = posterity.fit(
+        posterior, (inputs, labels), posterity.Tokens(shift=True), epochs=3, seed=0, device="cpu", progress=False
+    )
     assert history[-1]["nll"] < history[0]["nll"]
     prediction = posterity.predict(posterior, inputs, 4, generator())
     assert prediction.probs.shape == (16, 30, 8)

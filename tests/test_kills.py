@@ -6,7 +6,10 @@ import time
 import pytest
 from benchmarks import kills
 
+from own_process import without_gpu
 
+
+@without_gpu
 @pytest.mark.parametrize(("method", "writing"), [("ibnn", False), ("bbb", True)])
 def test_a_run_that_is_killed_twice_ends_as_one_that_is_left_alone(method, writing, tmp_path, monkeypatch):
     """Kills come within half the time of a whole run, however fast the machine is; those that miss it are repeated."""

@@ -70,7 +70,9 @@ def test_a_loop_of_posterior_loss_ends_in_the_same_bits_as_fit(name):
     """With fit's order of the data, seeds, schedules and groups: there is nothing else in fit."""
     x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
     by_fit, by_hand = (posterity.methods()[name](seeded(mlp), seed=0) for _ in range(2))
-    posterity.fit(by_fit, (x, y), epochs=3, batch_size=8, lr=1e-2, lr_posterior=3e-2, seed=5, progress=False)
+    posterity.fit(
+        by_fit, (x, y), epochs=3, batch_size=8, lr=1e-2, lr_posterior=3e-2, seed=5, device="cpu", progress=False
+    )
     own = list(by_hand.variational())
     rest = [p for p in by_hand.parameters() if p.requires_grad and not any(p is q for q in own)]
     kinds = [(rest, 1e-2, 1e-4), (own, 3e-2, 0.0)]

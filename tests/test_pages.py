@@ -62,7 +62,7 @@ def test_the_readmes_ten_lines(tmp_path, monkeypatch):
     x, y = torch.randn(40, 1, 28, 28, generator=generator()), torch.arange(40) % 10
     names = {"x": x, "y": y, "x_new": x[:3]}
     fit = posterity.fit
-    monkeypatch.setattr(posterity, "fit", lambda *a, **k: fit(*a, **k, epochs=1, progress=False))
+    monkeypatch.setattr(posterity, "fit", lambda *a, **k: fit(*a, **k, epochs=1, device="cpu", progress=False))
     exec(blocks("README.md")[0], names)
     assert names["functions"](x[:3]).shape == (16, 3, 10)
     assert names["posterior"].draw(2)(x[:3]).shape == (2, 3, 10)

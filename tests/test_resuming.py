@@ -40,7 +40,7 @@ def test_an_optimiser_of_ones_own_has_the_rates_and_the_decay_of_fit():
     arguments = {"epochs": 1, "batch_size": 40, "lr": 0.01, "weight_decay": 0.3, "schedule": "constant", "seed": 0}
     network = seeded(lambda: nn.Linear(5, 3))
     own, plain = posterity.MAP(network), copy.deepcopy(network)
-    posterity.fit(own, (x, y), posterity.Categorical(), optimizer=coupled, progress=False, **arguments)
+    posterity.fit(own, (x, y), posterity.Categorical(), optimizer=coupled, device="cpu", progress=False, **arguments)
     optimizer = torch.optim.Adam(plain.parameters(), 0.01, weight_decay=0.3)  # into the gradient, as AdamW's is not
     nn.functional.cross_entropy(plain(x), y).backward()
     optimizer.step()

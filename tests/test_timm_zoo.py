@@ -6,6 +6,8 @@ import sys
 import pytest
 from benchmarks import timm_zoo
 
+from own_process import without_gpu
+
 FAKE = """
 import fnmatch, os, time
 import torch
@@ -83,6 +85,7 @@ def test_what_does_not_work_says_why(name, status, reason):
     assert reason in record["reason"]
 
 
+@without_gpu
 def test_a_run_survives_what_hangs_and_what_dies_and_can_be_continued(tmp_path, capsys, monkeypatch):
     out = tmp_path / "results" / "timm.jsonl"
     monkeypatch.setattr(timm_zoo, "START", "fork")

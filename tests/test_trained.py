@@ -1,6 +1,7 @@
 """Trained networks: weights that stay to the bit, barely move or are free, and docs/guides/trained.md."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def distance(network, before):
 
 
 def fit(posterior, **options):
-    return posterity.fit(posterior, (X, Y), **{"epochs": 4, "seed": 0, "progress": False} | options)
+    return posterity.fit(posterior, (X, Y), **{"epochs": 4, "seed": 0, "device": "cpu", "progress": False} | options)
 
 
 def test_a_frozen_network_keeps_weights_and_statistics_to_the_bit(trained):
@@ -142,6 +143,7 @@ def test_bayes_by_backprop_with_frozen_means_trains_its_spreads_alone(trained):
 
 def test_the_page_says_what_happens(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(posterity, "fit", functools.partial(posterity.fit, device="cpu"))
     names = {}
     with torch.random.fork_rng():
         for block in blocks("docs/guides/trained.md"):

@@ -16,6 +16,7 @@ import posterity
 from posterity import tuning
 from posterity.cli.app import app
 
+pytest.importorskip("optuna")
 SOURCE = str(Path(posterity.__file__).parents[1])
 WORKER = """
 import sys, torch, posterity

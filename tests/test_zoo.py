@@ -68,7 +68,7 @@ def test_every_method_converts_trains_draws_saves_loads_and_predicts_the_same(na
     make, inputs = WHOLE[network]
     x, y = inputs(), torch.arange(4) % 2
     posterior = METHODS[name](seeded(make), seed=0)
-    posterity.fit(posterior, (x, y), epochs=1, seed=0, progress=False)
+    posterity.fit(posterior, (x, y), epochs=1, seed=0, device="cpu", progress=False)
     posterity.save(posterior, tmp_path)
     loaded = posterity.load(tmp_path, seeded(make, 1))
     torch.testing.assert_close(loaded.draw(3, generator())(x), posterior.draw(3, generator())(x))
@@ -82,7 +82,7 @@ def test_tied_weights_stay_tied_in_training_and_in_draws(name, tmp_path):
     after it was saved and loaded."""
     posterior = METHODS[name](seeded(Tied), seed=0)
     x = tokens()
-    posterity.fit(posterior, (x, x[:, 0]), epochs=2, seed=0, lr=0.05, progress=False)
+    posterity.fit(posterior, (x, x[:, 0]), epochs=2, seed=0, lr=0.05, device="cpu", progress=False)
     posterity.save(posterior, tmp_path)
     for one in (posterior, posterity.load(tmp_path, seeded(Tied, 1))):
         assert one.network.head.weight is one.network.embed.weight
@@ -103,7 +103,7 @@ def test_parametrisations_hold_in_training_in_draws_and_through_a_folder(name, m
 
     posterior = METHODS[name](seeded(network), seed=0)
     x, y = torch.randn(12, 4, generator=generator()), torch.arange(12) % 3
-    posterity.fit(posterior, (x, y), epochs=2, seed=0, lr=0.05, progress=False)
+    posterity.fit(posterior, (x, y), epochs=2, seed=0, lr=0.05, device="cpu", progress=False)
     posterity.save(posterior, tmp_path)
     loaded = posterity.load(tmp_path, seeded(network, 1))
     torch.testing.assert_close(loaded.draw(4, generator())(x), posterior.draw(4, generator())(x), rtol=1e-4, atol=1e-5)

@@ -42,7 +42,7 @@ def classifier(**options):
     x = random(300, 4).float()
     y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
     posterior = posterity.DeepEnsemble(seeded(lambda: mlp(4, 3)), members=3, seed=0, **options)
-    posterity.fit(posterior, (x[:200], y[:200]), epochs=20, lr=0.01, seed=0, progress=False)
+    posterity.fit(posterior, (x[:200], y[:200]), epochs=20, lr=0.01, seed=0, device="cpu", progress=False)
     return posterior, x[200:], y[200:]
 
 

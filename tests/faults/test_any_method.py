@@ -155,7 +155,7 @@ def test_no_method_collapses_out_of_the_box(method):
     y = torch.sin(3 * x) + 0.1 * torch.randn(64, 1, generator=generator())
     network = seeded(lambda: posterity.networks.MLP(1, 1, hidden=(32, 32)))
     posterior = method(network, seed=0)
-    posterity.fit(posterior, (x, y), posterity.Gaussian(), epochs=80, seed=0, progress=False)
+    posterity.fit(posterior, (x, y), posterity.Gaussian(), epochs=80, seed=0, device="cpu", progress=False)
     inside = posterity.predict(posterior, x, generator=generator())
     outside = posterity.predict(posterior, 4 * x[x.abs() > 0.5][:, None], generator=generator())
     assert float((inside.mean - torch.sin(3 * x)).square().mean().sqrt()) < 0.35  # of 0.68

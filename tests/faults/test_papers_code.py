@@ -29,7 +29,9 @@ def data(rows: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def fit(posterior: posterity.Posterior, pair=None, **arguments):
-    return posterity.fit(posterior, pair or data(), **{"epochs": 2, "seed": 0, "progress": False} | arguments)
+    return posterity.fit(
+        posterior, pair or data(), **{"epochs": 2, "seed": 0, "device": "cpu", "progress": False} | arguments
+    )
 
 
 def test_the_divergence_is_divided_by_the_rows_that_train_whatever_a_loader_drops():

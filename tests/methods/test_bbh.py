@@ -228,7 +228,7 @@ def test_without_noise_it_is_a_point():
     torch.testing.assert_close(draws, draws[:1].expand(3, -1), rtol=0, atol=0)
     posterity.fit(
         posterior, (problem.x, problem.y), posterity.Gaussian(std=problem.noise),
-        epochs=400, batch_size=200, lr=5e-2, beta=1.0, seed=0, progress=False,
+        epochs=400, batch_size=200, lr=5e-2, beta=1.0, seed=0, device="cpu", progress=False,
     )  # fmt: skip
     std = problem.covariance.diagonal().sqrt()
     assert bool(((posterior.sample(1)[0] - problem.mean).abs() < 0.2 * std).all())
@@ -246,7 +246,9 @@ def test_the_known_posterior_of_a_linear_regression():
     posterior = BayesByHypernet(problem.network(), samples=16, prior_std=problem.prior_std, seed=0)
     likelihood = posterity.Gaussian(std=problem.noise)
     data = (problem.x, problem.y)
-    posterity.fit(posterior, data, likelihood, epochs=300, batch_size=100, lr=5e-3, seed=0, progress=False)
+    posterity.fit(
+        posterior, data, likelihood, epochs=300, batch_size=100, lr=5e-3, seed=0, device="cpu", progress=False
+    )
     mean, variance = scenarios.directional_moments(posterior)
     ratio = variance / problem.exact()
     assert bool(((ratio > 1 / 1.35) & (ratio < 1.35)).all()), ratio
@@ -258,7 +260,7 @@ def test_a_banana_is_followed():
     posterior = BayesByHypernet(banana.Parabola(), samples=64, prior_std=1.0, seed=0)
     posterity.fit(
         posterior, (banana.X, banana.Y), banana.likelihood(),
-        epochs=1000, batch_size=20, lr=1e-2, seed=0, progress=False,
+        epochs=1000, batch_size=20, lr=1e-2, seed=0, device="cpu", progress=False,
     )  # fmt: skip
     exact = banana.exact()
     found = banana.total_variation(banana.histogram(posterior), exact)

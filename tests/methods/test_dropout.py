@@ -175,7 +175,7 @@ def test_at_rate_zero_it_is_map():
     x, y = torch.randn(40, 5, generator=generator()), torch.arange(40) % 3
     posteriors = [MCDropout(seeded(mlp), 0.0), MAP(seeded(mlp))]
     for posterior in posteriors:
-        posterity.fit(posterior, (x, y), epochs=3, lr=0.01, seed=0, progress=False)
+        posterity.fit(posterior, (x, y), epochs=3, lr=0.01, seed=0, device="cpu", progress=False)
     torch.testing.assert_close(*(p.network[0].weight for p in posteriors), rtol=0, atol=0)
     torch.testing.assert_close(*(p.draw(3, generator())(x) for p in posteriors))
 

@@ -77,7 +77,7 @@ def test_a_member_is_what_map_makes_of_the_same_initialisation(make):
     posterior = DeepEnsemble(seeded(make), 3, seed=0)
     alone = [MAP(posterior.member(m)) for m in range(3)]
     for each in (posterior, *alone):
-        posterity.fit(each, (x, y), epochs=4, batch_size=16, lr=0.01, seed=1, progress=False)
+        posterity.fit(each, (x, y), epochs=4, batch_size=16, lr=0.01, seed=1, device="cpu", progress=False)
     for m, single in enumerate(alone):
         state = posterior.member(m).state_dict()
         for name, value in single.network.state_dict().items():
@@ -92,7 +92,7 @@ def test_together_equals_one_by_one(monkeypatch):
         monkeypatch.setitem(ensemble.TOGETHER, "cpu", most)
         posterior = DeepEnsemble(seeded(mlp), 4, seed=0)
         assert ensemble.together(posterior.network, posterior.weights.size) == (most > 0)
-        posterity.fit(posterior, (x, y), epochs=4, batch_size=16, lr=0.01, seed=1, progress=False)
+        posterity.fit(posterior, (x, y), epochs=4, batch_size=16, lr=0.01, seed=1, device="cpu", progress=False)
         runs.append((posterior.flat.detach(), posterior.draw(4)(x)))
     for a, b in zip(*runs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -107,7 +107,16 @@ def test_linear_members_agree_on_the_least_squares_solution():
     posterior.likelihood = likelihood
     start = posterity.predict(posterior, x)
     posterity.fit(
-        posterior, (x, y), likelihood, epochs=300, batch_size=64, lr=0.05, weight_decay=0.0, seed=0, progress=False
+        posterior,
+        (x, y),
+        likelihood,
+        epochs=300,
+        batch_size=64,
+        lr=0.05,
+        weight_decay=0.0,
+        seed=0,
+        device="cpu",
+        progress=False,
     )
     exact = torch.linalg.lstsq(torch.cat([x, torch.ones(64, 1)], 1), y).solution
     for m in range(4):
@@ -396,7 +405,7 @@ def test_a_trained_ensemble_is_saved_and_loaded(tmp_path, monkeypatch):
     monkeypatch.setitem(posterity.storage.TABLE, "ensemble", DeepEnsemble)
     posterior = DeepEnsemble(seeded(ConvNet), 3, seed=0)
     x, y = torch.randn(20, 1, 6, 6, generator=generator()), torch.arange(20) % 3
-    posterity.fit(posterior, (x, y), epochs=2, lr=0.01, seed=0, progress=False)
+    posterity.fit(posterior, (x, y), epochs=2, lr=0.01, seed=0, device="cpu", progress=False)
     loaded = posterity.load(posterity.save(posterior, tmp_path / "model"), seeded(ConvNet, 5))
     assert loaded.members == 3
     torch.testing.assert_close(loaded.draw(3)(x), posterior.draw(3)(x), rtol=0, atol=0)

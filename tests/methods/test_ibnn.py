@@ -252,7 +252,7 @@ def test_the_step_of_a_component_does_not_depend_on_how_many_there_are():
         start = posterior.means.detach().clone()
         posterity.fit(
             posterior, data, epochs=1, batch_size=64, optimizer="sgd", lr=1e-3, beta=0.0, schedule="constant", seed=0,
-            progress=False,
+            device="cpu", progress=False,
         )  # fmt: skip
         moved.append(float((posterior.means.detach() - start).abs().mean()))
     assert 0.5 < moved[1] / moved[0] < 4  # noisier with fewer rows each; 1/8 without the factor

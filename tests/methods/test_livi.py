@@ -222,6 +222,7 @@ def test_a_banana_is_found():
         epochs=900,
         lr=2e-3,
         seed=0,
+        device="cpu",
         progress=False,
     )
     distance = banana.total_variation(banana.histogram(posterior), exact)
@@ -250,4 +251,5 @@ def test_mistakes_are_named():
 
 
 def fit(posterior: LIVI, x: Tensor, y: Tensor, noise: float, **settings: float) -> None:
-    posterity.fit(posterior, (x, y), posterity.Gaussian(std=noise), seed=0, progress=False, **settings)  # type: ignore[arg-type]
+    data, likelihood = (x, y), posterity.Gaussian(std=noise)
+    posterity.fit(posterior, data, likelihood, seed=0, device="cpu", progress=False, **settings)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ FIGURES = {"figure-2": fashion.figure_2, "figure-3": fashion.figure_3}
 
 
 def run(folder, name, **options):
-    return reproduce(Entry(name, name, FIGURES[name]), Bench(folder, **options))
+    return reproduce(Entry(name, name, FIGURES[name]), Bench(folder, device="cpu", **options))
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +54,8 @@ def test_a_missing_model_is_trained_again_unless_only_records_are_wanted(outcome
         run(tmp_path, "figure-3", recorded=True)
     with pytest.raises(posterity.Error, match="run it without --only"):
         run(tmp_path, "figure-3", only="another")
-    again = fashion.trained(Bench(tmp_path))
-    first = fashion.trained(Bench(folder))
+    again = fashion.trained(Bench(tmp_path, device="cpu"))
+    first = fashion.trained(Bench(folder, device="cpu"))
     assert torch.equal(again[1].means, first[1].means)
 
 

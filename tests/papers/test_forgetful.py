@@ -40,7 +40,9 @@ def test_every_weight_is_drawn_at_its_own_place(posterior):
 
 def test_it_is_trained_and_drawn_as_any_method(posterior):
     x = torch.randn(64, 1, 6, 6, generator=generator())
-    history = posterity.fit(posterior, (x, (x.mean((1, 2, 3)) > 0).long()), epochs=8, lr=1e-2, seed=0, progress=False)
+    history = posterity.fit(
+        posterior, (x, (x.mean((1, 2, 3)) > 0).long()), epochs=8, lr=1e-2, seed=0, device="cpu", progress=False
+    )
     assert history[-1]["nll"] < history[0]["nll"]
     functions = posterior.draw(3, generator())
     assert torch.equal(functions(x), functions(x))
