@@ -65,9 +65,7 @@ def linear():
 
 @pytest.mark.parametrize("cls", [PosteriorClassifier, PosteriorRegressor])
 def test_scikit_learns_own_checks_pass(cls):
-    # Mini-batches differ, so weights and repeated rows agree in expectation only: see the test of weights below.
-    reason = {"check_sample_weight_equivalence_on_dense_data": "training is stochastic"}
-    found = check_estimator(cls(**QUICK), expected_failed_checks=reason, on_fail=None, on_skip=None)
+    found = check_estimator(cls(**QUICK), on_fail=None, on_skip=None)
     assert [f"{one['check_name']}: {one['exception']}" for one in found if one["status"] == "failed"] == []
     assert sum(one["status"] == "passed" for one in found) >= 50
 
@@ -427,5 +425,3 @@ def test_a_regressor_of_one_column_keeps_its_preprocessing_and_its_summary_is_ma
     assert said == pytest.approx(model.predict(X).ravel(), rel=1e-6)
     flat = PosteriorRegressor("map", epochs=3, random_state=0).fit(X, y)
     assert posterity.evaluation.summarise(flat.predict_posterior(X), y)["points"]["true"] == pytest.approx(y, rel=1e-4)
-    several = PosteriorRegressor("map", epochs=1, random_state=0).fit(X, np.stack([y, -y], 1))
-    assert several.posterior_.preprocessing is None

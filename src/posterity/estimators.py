@@ -2,8 +2,7 @@
 
 Networks, training and preprocessing are those of `posterity compare`: some rows are held out to find the best epoch.
 What was learned of the columns travels with the posterior: `posterity.save(model.posterior_, "model/")` keeps both, and
-`posterity predict` reads them. With several targets it does not: `model.preprocessing_.inputs(X)` is what the network
-takes then, and its answers are standardised.
+`posterity predict` reads them.
 """
 
 import contextlib
@@ -21,6 +20,7 @@ from posterity import networks
 from posterity.datasets import columns
 from posterity.datasets.preprocessing import TablePreprocessing
 from posterity.datasets.readers import from_frame
+from posterity.datasets.weighting import ordered_rows, weighted_rows
 from posterity.errors import Error, require
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.methods import TABLE
@@ -88,7 +88,11 @@ class _Estimator(BaseEstimator):
             X: a data frame or an array `[n, features]`. Numbers and dates are standardised, texts and categories are
                 one-hot; where a number is missing it is the median, and a further input says so.
             y: the answers, `[n]`; for regression also `[n, outputs]`.
-            sample_weight: `[n]`; a row of weight 2 counts as two such rows, one of weight 0 is left out.
+            sample_weight: `[n]`; a row of weight 0 is left out. Where all weights are whole and their sum is at most
+                ten times the number of rows, a row of weight 2 is two such rows, to the bit; other weights multiply the
+                log-likelihood of their row.
+
+        The order of the rows makes no difference.
         """
         if y is None:
             raise Error(f"{type(self).__name__} requires y to be passed, but the target y is None.")
@@ -96,7 +100,7 @@ class _Estimator(BaseEstimator):
             table, answers = self._table(X, reset=True), self._answers(y)
             check_consistent_length(X, answers)
             common = getattr(table, "decimal", "")
-            table, answers, weight = _weighted(table, answers, sample_weight)
+            table, answers, weight = ordered_rows(*weighted_rows(table, answers, _weights(sample_weight, len(answers))))
             self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
         targets, outputs, likelihood, known = self._learn(answers)
         declared = _declared(X)
@@ -113,7 +117,7 @@ class _Estimator(BaseEstimator):
             self.history_ = fit(posterior, data, likelihood, seed=self.seed_, **self._settings())
         # In double precision what is said of a row does not depend, by rounding, on the rows beside it.
         self.posterior_ = posterior.double()
-        self.posterior_.preprocessing = self.preprocessing_ if answers.size == len(answers) else None
+        self.posterior_.preprocessing = self.preprocessing_
         return self
 
     def predict_posterior(self, X: Any, samples: int | None = None) -> Any:
@@ -280,8 +284,8 @@ class PosteriorRegressor(RegressorMixin, _Estimator):
     """A regressor of tables whose answers are distributions, in the units of y.
 
     By default one noise is learned for all rows; `likelihood=posterity.Gaussian(heteroscedastic=True)` lets the network
-    say how noisy each row is, and `Gaussian(std=2.0)` says it in the units of y. y may have several columns, each with
-    a noise of its own.
+    say how noisy each row is, `Gaussian(std=2.0)` says it in the units of y, and `Gaussian(initial=2.0)` where to begin
+    to learn it. y may have several columns, each with a noise of its own.
 
     Args:
         method: one of `posterity.methods()`.
@@ -341,15 +345,17 @@ class PosteriorRegressor(RegressorMixin, _Estimator):
         self._mean, self._std = torch.as_tensor(y.mean(0)), torch.as_tensor(y.std(0))
         targets = ((torch.as_tensor(y) - self._mean) / self._std).float().reshape(len(y), -1)
         one = self._mean.numel() == 1
-        known = {"target_mean": float(self._mean), "target_std": float(self._std)} if one else {}
+        moments = {"target_mean": self._mean, "target_std": self._std}
+        known = {name: value.item() if one else value.tolist() for name, value in moments.items()}
         outputs, likelihood = targets.shape[1], self._own(Gaussian)
         if likelihood is None:
             noise: Any = torch.ones(outputs) if outputs > 1 else 1.0
             likelihood = Gaussian(initial=noise)
         elif likelihood.heteroscedastic:
             outputs *= 2
-        elif not likelihood.learned:
-            likelihood.log_std = (likelihood.log_std - self._std.log()).float()
+        else:
+            log_std = (likelihood.log_std.detach() - self._std.log()).float()
+            likelihood.log_std = nn.Parameter(log_std) if likelihood.learned else log_std
         return targets, outputs, likelihood, known
 
     def __sklearn_tags__(self) -> Any:
@@ -391,17 +397,16 @@ def _options(given: Any, of: Callable[..., Any], name: str) -> dict[str, Any]:
     return dict(given or {})
 
 
-def _weighted(table: Table, y: np.ndarray, sample_weight: Any) -> tuple[Table, np.ndarray, Tensor | None]:
-    """The rows whose weight is not zero, and their weights."""
+def _weights(sample_weight: Any, rows: int) -> np.ndarray | None:
+    """The weights of rows, checked."""
     if sample_weight is None:
-        return table, y, None
+        return None
     weight = check_array(sample_weight, ensure_2d=False, dtype=np.float32, input_name="sample_weight")
-    if weight.shape != (len(y),):
-        raise Error(f"sample_weight must be of shape ({len(y)},), one number per row; it is {weight.shape}.")
+    if weight.shape != (rows,):
+        raise Error(f"sample_weight must be of shape ({rows},), one number per row; it is {weight.shape}.")
     if (weight < 0).any() or not weight.any():
         raise Error("sample_weight must hold no negative weight, and more than zeros.")
-    keep = weight > 0
-    return {name: values[keep] for name, values in table.items()}, y[keep], torch.from_numpy(weight[keep])
+    return weight
 
 
 @contextlib.contextmanager

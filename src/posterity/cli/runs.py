@@ -263,7 +263,7 @@ def judged(
     if evaluation.is_regression(prediction):
         mean, std = preprocessing.target_mean, preprocessing.target_std
         prediction = prediction.rescale(mean, std)
-        y = None if y is None else y.double() * std + mean
+        y = None if y is None else y.double() * torch.as_tensor(std) + torch.as_tensor(mean)
     return prediction, y
 
 

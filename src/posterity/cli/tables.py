@@ -31,7 +31,7 @@ def check_output(path: Path, data: str) -> bool:
     source = Path(data).expanduser()
     if source.exists() and path.samefile(source):
         raise Error(f"{path} holds the data themselves: name another file for the predictions with --out.")
-    if not set(PARTS) <= set(_columns(path)):
+    if not {column.removesuffix("_0") for column in _columns(path)}.issuperset(PARTS):
         raise Error(f"{path} is there already, and does not hold predictions: name another file with --out.")
     return True
 
@@ -53,8 +53,7 @@ def prediction_table(prediction: Any, preprocessing: Any, data: str, trained: An
     """
     pandas = require("pandas")
     columns = _regression(prediction) if is_regression(prediction) else _classes(prediction, preprocessing.classes)
-    for part in PARTS:
-        columns[part] = getattr(prediction, part).reshape(len(prediction)).cpu().numpy()
+    columns |= _by_output({part: getattr(prediction, part) for part in PARTS})
     if any(trained):
         columns["in_training"] = trained
     inputs = _inputs(data, preprocessing)
@@ -77,8 +76,16 @@ def write_table(frame: Any, path: Path) -> None:
 
 def _regression(prediction: Any) -> dict[str, Any]:
     low, high = prediction.interval(0.9)
-    values = {"mean": prediction.mean, "std": prediction.std, "low90": low, "high90": high}
-    return {name: value.reshape(len(prediction)).cpu().numpy() for name, value in values.items()}
+    return _by_output({"mean": prediction.mean, "std": prediction.std, "low90": low, "high90": high})
+
+
+def _by_output(values: dict[str, Any]) -> dict[str, Any]:
+    """A column of each value, or with several targets one of each target: mean_0, mean_1."""
+    columns: dict[str, Any] = {}
+    for name, value in values.items():
+        outputs = value.reshape(len(value), -1).cpu().numpy().T
+        columns |= {name if len(outputs) == 1 else f"{name}_{i}": output for i, output in enumerate(outputs)}
+    return columns
 
 
 def _classes(prediction: Any, classes: list[str]) -> dict[str, Any]:

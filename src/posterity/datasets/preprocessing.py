@@ -30,10 +30,10 @@ class Preprocessing(ABC):
     """The target column."""
     classes: list[str] | None = None
     """For classification, the class names in the order of the network's outputs; else None."""
-    target_mean: float = 0.0
-    """Of the training targets, for regression."""
-    target_std: float = 1.0
-    """Of the training targets, for regression."""
+    target_mean: float | list[float] = 0.0
+    """Of the training targets, for regression; a list where rows have several."""
+    target_std: float | list[float] = 1.0
+    """Of the training targets, for regression; a list where rows have several."""
     target_format: str = ""
     """The decimal mark of the training targets, "." or ","; "" where they did not show it."""
 
@@ -48,8 +48,12 @@ class Preprocessing(ABC):
     def targets(self, raw: Any, form: str | None = None) -> Tensor:
         """Turn raw targets [n] into class numbers, int64 [n], or standardised values, float32 [n, 1].
 
+        Several targets per row, [n, targets], become float32 [n, targets].
+
         ``form`` is the decimal mark of texts, by default that of training.
         """
+        if isinstance(self.target_mean, list):
+            return self._several(raw)
         values = np.asarray(raw)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -67,6 +71,13 @@ class Preprocessing(ABC):
             raise Error(f"The target {self.target!r} holds {example!r}, which is no finite number.")
         value = (value - self.target_mean) / self.target_std
         return torch.from_numpy(value.astype(np.float32))[:, None]
+
+    def _several(self, raw: Any) -> Tensor:
+        values = numeric(raw)
+        count = len(np.atleast_1d(self.target_mean))
+        if values.ndim != 2 or values.shape[1] != count or not np.isfinite(values).all():
+            raise Error(f"The targets must be finite numbers of shape [n, {count}]; got {list(values.shape)}.")
+        return torch.from_numpy(((values - self.target_mean) / np.asarray(self.target_std)).astype(np.float32))
 
     def _class_numbers(self, values: np.ndarray, form: str) -> Tensor:
         assert self.classes is not None
@@ -97,8 +108,7 @@ class Preprocessing(ABC):
         target = {
             "target": checks.text(entry["target"], "target"),
             "classes": None if classes is None else checks.texts(classes, "classes", most=_MOST_CLASSES),
-            "target_mean": checks.number(entry["target_mean"], "target_mean"),
-            "target_std": checks.number(entry["target_std"], "target_std", positive=True),
+            **_moments(entry["target_mean"], entry["target_std"]),
             "target_format": checks.one_of(entry["target_format"], "target_format", ("", *formats.MARKS)),
         }
         return cls._read(entry, target)
@@ -231,6 +241,20 @@ class ImagePreprocessing(Preprocessing):
             raise Error("The preprocessing of this model is damaged: sizes and channels do not agree.")
         scale = checks.number(entry["scale"], "scale", positive=True)
         return cls(channels=channels, size=(sides[0], sides[1]), scale=scale, mean=mean, std=std, **target)
+
+
+def _moments(mean: object, std: object) -> dict[str, Any]:
+    """Mean and standard deviation of the targets, a number each or, for several targets, lists of the same length."""
+    if not isinstance(mean, list):
+        return {
+            "target_mean": checks.number(mean, "target_mean"),
+            "target_std": checks.number(std, "target_std", positive=True),
+        }
+    means = [checks.number(m, "target_mean") for m in checks.sequence(mean, "target_mean", most=_MOST_CLASSES)]
+    stds = checks.sequence(std, "target_std", most=_MOST_CLASSES)
+    if len(means) != len(stds):
+        raise Error("The preprocessing of this model is damaged: the targets' means and deviations do not agree.")
+    return {"target_mean": means, "target_std": [checks.number(s, "target_std", positive=True) for s in stds]}
 
 
 def as_array(raw: Any, dtype: Any = None) -> np.ndarray:

@@ -173,7 +173,7 @@ def _compare(
         return
     scale = 1.0
     if "mean" in right:
-        centre = 0.0 if units is None else units[0]
+        centre = torch.as_tensor(0.0 if units is None else units[0])
         scale = float((right["mean"] - centre).abs().max() + right["std"].max())
     for name, value in right.items():
         allowed = tolerance * (scale if name in ("mean", "std") else scale**2)
