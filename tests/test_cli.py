@@ -324,17 +324,15 @@ def test_a_model_of_the_command_line_reads_files_in_python(regression, compared,
     data, model, _ = regression
     run("predict", model, data, "--out", tmp_path / "p.csv")
     posterior = posterity.load(model)
-    prediction = posterity.predict(posterior, data, generator=torch.Generator().manual_seed(0))
+    prediction = posterity.predict(posterior, data, seed=0)
     written = [float(row["mean"]) for row in read(tmp_path / "p.csv")]
     assert np.allclose(prediction.mean.squeeze(1), written, rtol=0.05)
     rows = [{key: value for key, value in row.items() if key != "price"} for row in read(data)]
     array = np.array([list(row.values()) for row in rows], dtype=object)
     for raw in (rows, array):  # as they come, not as the network takes them
-        said = posterity.predict(posterior, raw, generator=torch.Generator().manual_seed(0))
+        said = posterity.predict(posterior, raw, seed=0)
         assert torch.allclose(said.mean, prediction.mean)
-    ready = posterity.predict(
-        posterior, posterior.preprocessing.inputs(rows), generator=torch.Generator().manual_seed(0)
-    )
+    ready = posterity.predict(posterior, posterior.preprocessing.inputs(rows), seed=0)
     assert float(ready.mean.abs().max()) < 10  # a tensor is what the preprocessing makes; its answers are standardised
     classes = posterity.predict(posterity.load(compared[1] / "models" / "map"), str(compared[0]))
     assert classes.probs.shape == (400, 2)

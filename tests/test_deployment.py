@@ -61,7 +61,7 @@ def assert_same(said, prediction, tolerance=1e-5):
 
 
 def predict(posterior, x, seed=0):
-    return posterity.predict(posterior, x, samples=SAMPLES, generator=generator(seed))
+    return posterity.predict(posterior, x, samples=SAMPLES, seed=seed)
 
 
 def export(posterior, path, example=None, seed=0, **options):
@@ -123,7 +123,7 @@ def test_onnx_says_what_predict_says_for_every_kind_of_network(tmp_path, case):
     posterior, x = posterity.methods()[name](seeded(make), seed=0), inputs()
     path, _ = export(posterior, tmp_path / "model.onnx", x, samples=2)
     for rows in (1, len(x)):
-        right = posterity.predict(posterior, x[:rows], samples=2, generator=generator())
+        right = posterity.predict(posterior, x[:rows], samples=2, seed=0)
         assert_same(answers(path, x[:rows]), right)
 
 
@@ -479,7 +479,7 @@ def test_the_command_prints_lines_that_use_its_file_without_posterity(tmp_path, 
     zeros = {"income": np.zeros(1), "day": np.zeros(1, "datetime64[s]")}
     town = next(column for column in posterior.preprocessing.columns if column.name == "town").categories[0]
     x = posterior.preprocessing.inputs(zeros | {"town": np.array([town], dtype=object)})
-    right = posterity.predict(posterior, x, samples=2, generator=generator())
+    right = posterity.predict(posterior, x, samples=2, seed=0)
     right = right.rescale(posterior.preprocessing.target_mean, posterior.preprocessing.target_std)
     mean, epistemic, loaded = out.stdout.split()
     assert (float(mean), float(epistemic)) == pytest.approx((float(right.mean), float(right.epistemic)), rel=1e-4)

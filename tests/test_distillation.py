@@ -15,6 +15,7 @@ from pages import blocks
 from posterity.distillation import Distilled, _spread
 from posterity.lessons import aligned, distance, lesson, noisy, spread_out
 from posterity.prediction import CategoricalPrediction
+from posterity.streams import stream
 
 QUICK = {"batch_size": 64, "seed": 0, "device": "cpu", "progress": False}
 BRIEF = QUICK | {"epochs": 2}
@@ -195,7 +196,7 @@ def test_every_likelihood(name):
     student = make(seeded(lambda: pupil(1, outputs)))
     distilled = posterity.distil(teacher, student, x, samples=128, epochs=80, lr=5e-3, **QUICK)
     mine = posterity.predict(distilled, x, generator=generator())
-    yours = posterity.predict(teacher, x, 128, generator())
+    yours = posterity.predict(teacher, x, 128, stream(0, "distillation"))  # the functions that taught it
     assert type(mine) is type(yours)
     for part in ("total", "aleatoric", "epistemic"):
         a, b = getattr(mine, part), getattr(yours, part)
@@ -295,7 +296,7 @@ def test_it_is_exported_with_one_network_for_all_functions(tmp_path, rings):
     x = inputs(9, 2)
     made = posterity.export(rings[1], tmp_path / "model.pt2", x[:3], samples=30, seed=0)
     answer = torch.export.load(made.path).module()(x)
-    expected = posterity.predict(rings[1], x, 30, generator(0))
+    expected = posterity.predict(rings[1], x, 30, seed=0)
     torch.testing.assert_close(answer["epistemic"], expected.epistemic, rtol=0, atol=1e-5)
     torch.testing.assert_close(answer["probs"], expected.probs, rtol=0, atol=1e-5)
 

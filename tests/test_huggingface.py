@@ -150,7 +150,7 @@ def test_the_trainer_trains_evaluates_and_keeps_its_groups(tmp_path):
     assert groups[0]["weight_decay"] == 0.1
     assert sum(len(group["params"]) for group in groups) == len(list(posterior.parameters()))
     x, y = parts(data)
-    expected = posterity.predict(posterior, x, 6, generator(0))
+    expected = posterity.predict(posterior, x, 6, seed=0)
     torch.testing.assert_close(torch.tensor(trainer.predict(rows_of(data)).predictions), expected.log_probs)
     assert after["eval_loss"] == pytest.approx(-float(expected.log_prob(y).mean()), rel=1e-4)
 

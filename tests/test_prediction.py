@@ -14,6 +14,7 @@ from common import generator, mlp, seeded
 from posterity import weights
 from posterity.posterior import randn
 from posterity.prediction import BernoulliPrediction, CategoricalPrediction, GaussianPrediction
+from posterity.streams import stream
 
 N, B = 5, 8
 
@@ -313,7 +314,7 @@ def test_a_seed_stands_for_a_generator():
     x = torch.randn(4, 5)
     one, two = (posterity.predict(posterior(), x, 3, seed=5).probs for _ in range(2))
     torch.testing.assert_close(one, two, rtol=0, atol=0)
-    torch.testing.assert_close(one, posterity.predict(posterior(), x, 3, generator(5)).probs, rtol=0, atol=0)
+    torch.testing.assert_close(one, posterity.predict(posterior(), x, 3, stream(5, "draws")).probs, rtol=0, atol=0)
     with pytest.raises(posterity.Error, match="not both"):
         posterity.predict(posterior(), x, 3, generator(5), seed=5)
 

@@ -214,7 +214,7 @@ def distil(
     pair = isinstance(data, tuple) and data and is_raw(posterior, data[0])
     x = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
-    mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None)), x, wanted(progress))
+    mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None, "distillation")), x, wanted(progress))
     few = inputs.between(x, 0, 2)
     with explained(student, few):
         layer, outputs = last(student, few, output, mean.shape[1:])

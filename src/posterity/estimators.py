@@ -27,6 +27,7 @@ from posterity.methods import TABLE
 from posterity.posterior import Posterior, count, one_of
 from posterity.predicting import predict
 from posterity.prediction import GaussianPrediction
+from posterity.streams import stream
 from posterity.training import fit
 
 try:
@@ -140,7 +141,7 @@ class _Estimator(BaseEstimator):
 
     def _ask(self, inputs: Tensor, samples: int | None = None, generator: torch.Generator | None = None) -> Any:
         """What the posterior says of inputs; without a generator, by the same functions every time."""
-        generator = torch.Generator().manual_seed(self.seed_) if generator is None else generator
+        generator = stream(self.seed_, "draws") if generator is None else generator
         return predict(self.posterior_, inputs, self.samples if samples is None else samples, generator)
 
     def _posterior(self, inputs: int, outputs: int) -> Posterior:

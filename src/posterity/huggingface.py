@@ -12,6 +12,7 @@ from posterity.optimisers import NOISE_RATE
 from posterity.posterior import Posterior, count, positive
 from posterity.predicting import predict
 from posterity.pretrained import from_pretrained, save_pretrained
+from posterity.streams import stream
 from posterity.training import train_mode
 
 transformers: Any = require("transformers")
@@ -52,7 +53,7 @@ class PosteriorModel(nn.Module):
             if self.size is None:
                 raise Error("Training needs size=, the number of data in the training set.")
             return {"loss": self.posterior.loss(inputs, labels, size=self.size, beta=beta)}
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = stream(self.seed, "draws")
         like = next(self.posterior.parameters(), torch.zeros(()))
         prediction = predict(self.posterior, inputs, self.draws, generator).to(like.device)
         named = ("logits", "log_probs", "mean")

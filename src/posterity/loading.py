@@ -24,6 +24,7 @@ from posterity import inputs, shares
 from posterity.errors import Error
 from posterity.rows import hang_together
 from posterity.shares import Share
+from posterity.streams import numpy_seed as numpy_seed
 
 
 class Batch(NamedTuple):
@@ -334,8 +335,3 @@ def check_finite(x: Any) -> bool:
         if bool(wrong.any()):
             raise Error("The inputs hold NaN or infinite values: clean or fill them first.")
     return len(given) > 1 and any(t.is_floating_point() and bool(t.isneginf().any()) for t in given)
-
-
-def numpy_seed(*parts: int) -> int:
-    """One seed from several numbers, well mixed: the same everywhere, for ever."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

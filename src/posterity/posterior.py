@@ -18,6 +18,7 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.state import ONE_AT_A_TIME, home, led, unchanged
+from posterity.streams import stream
 from posterity.wording import did_you_mean
 
 #: Ranges for `Posterior.space`.
@@ -324,12 +325,20 @@ def randperm(n: int, generator: torch.Generator | None = None) -> Tensor:
     return torch.randperm(n, generator=generator, device=home(generator))
 
 
-def as_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
-    """The generator that `seed=` or `generator=` asks for; None stands for torch's global one."""
+def as_generator(
+    seed: int | None, generator: torch.Generator | None, purpose: str | None = None
+) -> torch.Generator | None:
+    """The generator that `seed=` or `generator=` asks for; None stands for torch's global one.
+
+    A seed gives every purpose, such as "draws", a stream of its own; that of a constructor has no name.
+    """
     if seed is not None and generator is not None:
         raise Error("Give seed= or generator=, not both.")
     home(generator)
-    return generator if seed is None else torch.Generator().manual_seed(whole_seed(seed))
+    if seed is None:
+        return generator
+    seed = whole_seed(seed)
+    return torch.Generator().manual_seed(seed) if purpose is None else stream(seed, purpose)
 
 
 def whole_seed(seed: int) -> int:

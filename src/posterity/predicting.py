@@ -51,7 +51,8 @@ def predict(
             least 40). With "auto" that is the most, and a row stops at a part of them (a tenth, a fifth, a half) once
             it is settled; `prediction.samples` then says how many each took.
         generator: of the draws; without one, torch's global generator is used.
-        seed: in place of a generator.
+        seed: in place of a generator: the draws have a stream of their own, unlike that of a constructor or of `fit`
+            with the same seed.
         batch_size: rows at a time; by default what suits the machine.
         tolerance: with "auto", a row is settled when the 95 % intervals of every class's probability and of its total
             and epistemic uncertainty (nats) are within ± tolerance and the leading class is the first beyond its
@@ -76,7 +77,7 @@ def predict(
         True
     """
     checked(posterior)
-    generator = as_generator(seed, generator)
+    generator = as_generator(seed, generator, "draws")
     batch_size = None if batch_size is None else count(batch_size, "batch_size")
     if is_raw(posterior, data):
         said = predict(

@@ -23,6 +23,7 @@ from posterity.optimisers import described, groups, optimizer_of, rates_of
 from posterity.posterior import Posterior
 from posterity.predicting import predict
 from posterity.processes import Processes
+from posterity.streams import seed_of
 
 #: Steps between two looks at the loss on a device, each of which waits for it.
 LOOK_EVERY = 50
@@ -212,7 +213,7 @@ class Run:
     def _divergence(self) -> float:
         """As of now."""
         with torch.no_grad(), generators(self.sum.device), self.processes.whole():
-            reseed(self.settings.seed, self.sum.device)
+            reseed(seed_of(self.settings.seed, "divergence"), self.sum.device)
             return float(self.posterior.divergence())
 
     def postfix(self, shown: bool) -> dict[str, str] | None:

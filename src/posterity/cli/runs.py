@@ -22,6 +22,7 @@ from posterity.evaluation.card import card_of
 from posterity.evaluation.summary import numbers
 from posterity.history import History
 from posterity.outputs import outputs
+from posterity.streams import stream
 
 ENERGY_DRAWS = 10
 POINTS = 100
@@ -239,7 +240,7 @@ def assess(
 
 def _outputs(posterior: Any, x: Tensor, seed: int) -> Tensor:
     """What a few drawn functions say of x, before it is turned into probabilities: [draws, batch, classes]."""
-    functions = posterior.draw(min(ENERGY_DRAWS, posterior.draws), torch.Generator().manual_seed(seed))
+    functions = posterior.draw(min(ENERGY_DRAWS, posterior.draws), stream(seed, "energy"))
     return outputs(functions, x)
 
 
@@ -259,7 +260,7 @@ def judged(
     posterior: Any, x: Tensor, y: Tensor | None, preprocessing: Any, samples: int | str | None, seed: int
 ) -> tuple[Any, Any]:
     """A prediction and the truth, in the target's own units; the draws are those of the seed."""
-    prediction = posterity.predict(posterior, x, samples=samples, generator=torch.Generator().manual_seed(seed))
+    prediction = posterity.predict(posterior, x, samples=samples, seed=seed)
     if evaluation.is_regression(prediction):
         mean, std = preprocessing.target_mean, preprocessing.target_std
         prediction = prediction.rescale(mean, std)

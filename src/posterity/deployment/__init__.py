@@ -71,7 +71,7 @@ def export(
             its preprocessing, which then goes into the file: that takes raw rows.
         samples: how many functions; by default 20, or as many as an ensemble has members, or one for MAP. Methods that
             draw weights put so many copies of them into the file.
-        seed: of the draws: `predict` with `samples` and a generator of that seed has the same ones. Or `generator`.
+        seed: of the draws: `predict` with `samples` and that seed has the same ones. Or `generator`.
         unroll: write the functions out one after the other, where else they would be a loop. Convolutions are then some
             two times as fast, but the export takes longer with every function, and the file grows by its operators.
         tolerance: how far the file may be from PyTorch, in probabilities, nats, or parts of the target's scale.
@@ -82,7 +82,7 @@ def export(
     if example is None and posterior.preprocessing is None:
         raise Error("The posterior has no preprocessing: give export() an example, a few rows as predict takes them.")
     n = min(posterior.draws, DRAWS) if samples is None else count(samples, "samples")
-    answers = _answers(posterior, posterior.draw(n, as_generator(seed, generator)))
+    answers = _answers(posterior, posterior.draw(n, as_generator(seed, generator, "draws")))
     dtype = inputs.like(answers.functions).dtype
     if example is None:
         answers.encode = raw.rows(posterior.preprocessing, dtype)

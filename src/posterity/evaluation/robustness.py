@@ -12,6 +12,7 @@ from posterity.evaluation.attacks import pixel_bounds, under_attack
 from posterity.evaluation.corruptions import CORRUPTIONS, gaussian_mixing, in_pixels, rotate, under
 from posterity.evaluation.sampling import representative_rows
 from posterity.posterior import Posterior
+from posterity.streams import stream
 
 ROWS, DRAWS = 200, 20
 NOISE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -54,7 +55,7 @@ def robustness(
     images = getattr(posterior.preprocessing, "kind", None) == "images" and x.dim() == 4
 
     def curve(corruption: Any, severities: tuple[float, ...]) -> Curve:
-        random = torch.Generator().manual_seed(seed)
+        random = stream(seed, "robustness")
         return _named(under(posterior, x, y, corruption, severities, samples=samples, generator=random))
 
     found = {"noise": curve(gaussian_mixing, NOISE)}
@@ -67,7 +68,7 @@ def robustness(
             found["rotation"] = curve(in_pixels(rotate, mean, std), ANGLES)
             found["corruption"] = found["noise"][:1] + _mean([curve(name, SEVERITIES) for name in CORRUPTIONS])
     if x.is_floating_point():
-        random = torch.Generator().manual_seed(seed)
+        random = stream(seed, "robustness")
         lines = under_attack(posterior, x, y, sizes, samples=samples, generator=random, scale=scale, bounds=bounds)
         found["attack"] = _named(lines)
     return found
