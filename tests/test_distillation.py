@@ -194,7 +194,7 @@ def test_every_likelihood(name):
     teacher = posterity.IBNN(make(seeded(lambda: mlp(1, outputs))), prior_std=0.5, init_std=0.5, init_noise=0.3, seed=0)
     teacher.likelihood = likelihood
     student = make(seeded(lambda: pupil(1, outputs)))
-    distilled = posterity.distil(teacher, student, x, samples=128, epochs=80, lr=5e-3, **QUICK)
+    distilled = posterity.distil(teacher, student, x, samples=128, epochs=200, lr=5e-3, **QUICK)
     mine = posterity.predict(distilled, x, generator=generator())
     yours = posterity.predict(teacher, x, 128, stream(0, "distillation"))  # the functions that taught it
     assert type(mine) is type(yours)

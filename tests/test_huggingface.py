@@ -1,8 +1,10 @@
 """Hugging Face: models through the same calls, inside the Trainer, and in folders beside a pretrained model."""
 
+import copy
 import json
 import math
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -347,8 +349,47 @@ def test_the_trainer_saves_what_is_loaded_by_one_call(tmp_path):
     assert same(posterity.load(tmp_path / "model"), posterior, parts(batch())[0])
     tied = posterity.IBNN(seeded(TiedWords), 2, seed=0)
     huggingface.Trainer(tied, arguments(tmp_path)).save_model(str(tmp_path / "tied"))
+    fresh = bert()
+    with torch.no_grad():
+        for p in fresh.parameters():
+            p.normal_(generator=generator(9))
+    assert same(posterity.load(tmp_path / "model", fresh), posterior, parts(batch())[0])
     x = {"input_ids": batch()["input_ids"] % 10}
     assert same(posterity.load(tmp_path / "tied", seeded(TiedWords, 1)), tied, x)
+
+
+def test_a_network_of_another_shape_is_refused_where_the_folder_holds_the_model(tmp_path):
+    huggingface.save_pretrained(posterity.MAP(bert()), tmp_path)
+    with pytest.raises(posterity.Error, match="another architecture"):
+        posterity.load(tmp_path, bert(num_labels=7))
+
+
+def test_a_network_that_is_not_the_base_is_warned_of(tmp_path, base):
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
+    folder = huggingface.save_pretrained(posterity.IBNN(network, 2, seed=0), tmp_path / "added", base)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterity.load(folder)
+        posterity.load(folder, copy.deepcopy(network))
+        other = copy.deepcopy(network)
+        with torch.no_grad():
+            other.bert.pooler.dense.weight.add_(1.0)
+        with pytest.raises(UserWarning, match="laid over"):
+            posterity.load(folder, other)
+
+
+def test_folders_that_hold_no_model_say_what_to_do(tmp_path):
+    trainer = huggingface.Trainer(
+        posterity.IBNN(bert(), 2, seed=0), arguments(tmp_path), train_dataset=rows_of(batch())
+    )
+    trainer.train()
+    trainer._save_checkpoint(trainer.model, trial=None)
+    (checkpoint,) = tmp_path.glob("checkpoint-*")
+    with pytest.raises(posterity.Error, match=r"resume_from_checkpoint.*save_model"):
+        posterity.load(checkpoint)
+    bert().save_pretrained(tmp_path / "plain")
+    with pytest.raises(posterity.Error, match="without a posterior"):
+        posterity.load(tmp_path / "plain", bert())
 
 
 def change(folder, **values):

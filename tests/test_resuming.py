@@ -293,3 +293,11 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(posterity.Error, match="write"):
         fit(make(), checkpoint=tmp_path / "file" / "folder", checkpoint_every=0.0)
+
+
+def test_load_of_a_checkpoint_says_what_to_do(tmp_path):
+    posterior = posterity.MAP(nn.Linear(2, 3))
+    data = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
+    posterity.fit(posterior, data, epochs=1, seed=0, checkpoint=tmp_path, progress=False)
+    with pytest.raises(posterity.Error, match=r"checkpoint of fit.*posterity\.save"):
+        posterity.load(tmp_path, nn.Linear(2, 3))

@@ -8,14 +8,16 @@ posterity.safetensors  what the posterior adds; with `base=` also the weights th
 
 import contextlib
 import copy
-from collections.abc import Iterator
+import json
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posterity import storage
+from posterity import inputs, storage
 from posterity.errors import Error, require
 from posterity.posterior import Posterior
 
@@ -47,6 +49,7 @@ def save_pretrained(posterior: Posterior, folder: str | Path, base: str | Path |
     own = storage.added(posterior)
     if base is not None:
         own |= {storage.PREFIX + key: value for key, value in _changed(network, str(base)).items()}
+        text = storage.as_json({**json.loads(text), "laid_over": _beneath(posterior, own)})
     with storage.replacing(folder) as made:
         if base is None:
             network.save_pretrained(made)
@@ -66,18 +69,37 @@ def from_pretrained(folder: str | Path, network: nn.Module | None = None) -> Pos
 
     Args:
         folder: where.
-        network: the base model, where it is loaded already; by default it comes from the folder or from the base that
-            the folder names, which may be a download.
+        network: the base model, where it is loaded already; by default it comes from the base that the folder names,
+            which may be a download. Where the folder holds the whole model, the network takes its weights.
     """
     folder = Path(folder)
     config = storage.read_config(folder / CONFIG, {"architecture": str, "base": (str, type(None))})
     own = storage.read(folder / ADDED)
     changed = {key.removeprefix(storage.PREFIX): own.pop(key) for key in list(own) if key.startswith(storage.PREFIX)}
+    base = config.get("base")
     if network is None:
-        network = _network(config["architecture"], folder, config.get("base") or str(folder))[0]
+        network = _network(config["architecture"], folder, base or str(folder))[0]
+    elif base is None:
+        changed = _network(config["architecture"], folder, str(folder))[0].state_dict()
+        storage.check(network.state_dict(), changed, "network")
     state = network.state_dict()
     storage.check({key: value for key, value in state.items() if key in changed}, changed, "network")
-    return storage.attach(config, network, own, changed)
+    posterior = storage.attach(config, network, own, changed)
+    if config.get("laid_over") not in (None, _beneath(posterior, changed)):
+        warnings.warn(
+            f"{folder} was saved beside the base model {base!r}, whose weights are not those that it is now laid over: "
+            "its predictions are of no use. Leave network= out to load the base by its name.",
+            stacklevel=3,
+        )
+    return posterior
+
+
+def _beneath(posterior: Posterior, written: Iterable[str]) -> str:
+    """What tells apart the weights of a base model that a folder does not hold."""
+    drawn = getattr(getattr(posterior, "weights", None), "shapes", ())
+    held = {name.removeprefix(storage.PREFIX) for name in written} | set(drawn)
+    state = posterior.network.state_dict()
+    return inputs.fingerprint([state[name] for name in sorted(state) if name not in held])
 
 
 def _architecture(name: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posterity import inputs, networks
+from posterity import folders, inputs, networks
 from posterity.errors import Error
 from posterity.likelihoods import LIKELIHOODS, Likelihood
 from posterity.methods import TABLE
@@ -272,13 +272,13 @@ def read_json(path: Path) -> Any:
 def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration in a file; `more` are fields, and their kinds, that it must have beside a posterior's own."""
     if not path.is_file():
-        inside = sorted(found.parent for found in path.parent.glob(f"models/*/{path.name}"))
-        meant = f" Did you mean {' or '.join(map(str, inside[:3]))}?" if inside else ""
-        raise Error(f"{path.parent} is no model folder: it has no {path.name}.{meant}")
+        what = folders.without_configuration(path.parent, path.name)
+        raise Error(f"{path.parent} is no model folder: it has no {path.name}.{what}")
     config = read_json(path)
     if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None
-        raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.")
+        what = folders.of_something_else(config)
+        raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.{what}")
     for name, kind in {"method": str, "arguments": dict, "likelihood": dict, **more}.items():
         if not isinstance(config.get(name), kind):
             raise Error(f"{path} is damaged: {name!r} is missing or of the wrong kind.")
