@@ -43,6 +43,7 @@ class Normalised(Posterior):
             raise Error(f"Normalised takes a posterior; got {type(posterior).__name__}.")
         self.posterior, self.data = posterior, prepared(posterior, data)
         self.draws, self.models, self.samples = posterior.draws, posterior.models, posterior.samples
+        self.distinct = posterior.distinct
         self.output, self.preprocessing = posterior.output, posterior.preprocessing
 
     @property

@@ -83,6 +83,8 @@ class Posterior(nn.Module):
 
     #: Functions that `predict` draws where it is not told how many.
     draws: int = 100
+    #: How many different functions `draw` can give; None where each draw is a new one.
+    distinct: int | None = None
     #: `lr_posterior` over `lr`, where only the latter is given.
     relative_rate: float = 1.0
     #: Networks that are trained side by side: the loss is the sum over them.

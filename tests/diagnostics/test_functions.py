@@ -181,6 +181,66 @@ def test_a_replicate_belongs_to_one_function():
     assert float(found.replicated.var()) == pytest.approx(1.02, abs=4 * math.sqrt(2 / 500))
 
 
+class Shift(posterity.Posterior):
+    """One number for all rows, a logit or a mean: N(0, 1); only five are drawn where `predict` is not told how many."""
+
+    draws = 5
+
+    def __init__(self, likelihood):
+        super().__init__(nn.Linear(1, 1))
+        self.likelihood = likelihood
+
+    def draw(self, n, generator=None):
+        bias = torch.randn(n, 1, generator=generator)
+        return posterity.Functions(self.network, n, weights={"weight": torch.zeros(n, 1, 1), "bias": bias})
+
+
+@pytest.mark.parametrize("likelihood", [posterity.Gaussian(std=0.3), posterity.Bernoulli()], ids=["numbers", "labels"])
+def test_the_level_holds_for_a_posterior_that_draws_few_functions_at_a_time(likelihood):
+    """Data of a drawn function are strange in at most 10 of 100 cases: 4 of 60 ranks are."""
+    posterior, x, source, runs = Shift(likelihood), torch.zeros(30, 1), generator(7), 200
+    strange = 0
+    for _ in range(runs):
+        f = torch.randn((), generator=source).expand(30, 1)
+        noise = torch.randn(30, 1, generator=source)
+        labels = torch.rand(30, 1, generator=source) < f.sigmoid()
+        y = f + 0.3 * noise if isinstance(likelihood, posterity.Gaussian) else labels.float()
+        found = diagnostics.predictive_check(
+            posterior, y, x, statistics={"mean": torch.mean}, replicates=59, level=0.1, generator=source
+        )
+        strange += bool(found.strange)
+    assert strange / runs < 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
+    assert found.functions is None
+
+
+@pytest.mark.parametrize("likelihood", [posterity.Gaussian(std=0.3), posterity.Categorical()])
+def test_each_replicated_data_set_has_a_function_of_its_own(likelihood):
+    posterior, x = posterity.MCDropout(seeded(mlp), rate=0.2), normal(8, 5).float()
+    posterior.likelihood, posterior.draws = likelihood, 30
+    y = torch.zeros(8, 3) if isinstance(likelihood, posterity.Gaussian) else torch.arange(8) % 3
+    seen = []
+    draw = posterior.draw
+    posterior.draw = lambda n, generator=None: seen.append(n) or draw(n, generator)
+    found = diagnostics.predictive_check(posterior, y, x, replicates=100, generator=generator())
+    assert found.functions is None
+    assert sum(seen) >= 100
+    assert "replicated data sets are of" not in str(found)
+
+
+def test_a_check_of_few_functions_says_that_the_level_does_not_hold():
+    x, y = normal(40, 5).float(), torch.arange(40) % 3
+    ensemble = diagnostics.predictive_check(posterity.DeepEnsemble(seeded(mlp), members=5), y, x)
+    assert ensemble.functions == 5
+    assert "data sets are of 5 functions: the level of 0.01 holds if one of these made the data." in str(ensemble)
+    assert "no level below 1 can be held" in str(ensemble)  # three statistics, each of rank 1 to 6
+    alone = diagnostics.predictive_check(posterity.MAP(seeded(mlp)), y, x)
+    assert alone.functions == 1
+    assert "data sets are of one function: the level of 0.01 holds if it made the data." in str(alone)
+    prediction, y = regression()  # 40 draws, six statistics: 2 · 6/41
+    assert "are of 40 functions" in str(diagnostics.predictive_check(prediction, y, generator=generator()))
+    assert "no level below 0.29 can be held" in str(diagnostics.predictive_check(prediction, y + 9))
+
+
 def test_shares_of_classes_are_checked_where_they_are_observed():
     probs = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     prediction = CategoricalPrediction(probs.log().expand(300, 3), torch.zeros(300))

@@ -19,21 +19,41 @@ from posterity.preparing import is_raw, prepared
 from posterity.state import home
 
 Statistic = Callable[[Tensor], Any]
+Parts = tuple[Tensor, ...]
+
+
+class Draws:
+    """What drawn functions say, one function after the other: new ones as long as there are any, else the same again.
+
+    Args:
+        parts: what some functions say, `[draws, ...]` each.
+        more: draws as many functions anew; None where these are all.
+    """
+
+    def __init__(self, parts: Parts, more: Callable[[], Parts] | None = None) -> None:
+        self.parts, self.more, self.place = parts, more, 0
+        self.functions = None if more else len(parts[0])
+
+    def next(self) -> Parts:
+        """What the next function says, `[...]` each."""
+        if self.place == len(self.parts[0]):
+            self.place = 0
+            self.parts = self.more() if self.more else self.parts
+        self.place += 1
+        return tuple(part[self.place - 1] for part in self.parts)
 
 
 class Numbers:
-    """Real numbers: means and variances of each draw, `[draws, batch, ...]`."""
+    """Real numbers: means and standard deviations of each draw, `[draws, batch, ...]`."""
 
-    def __init__(self, means: Tensor, variances: Tensor, y: Any) -> None:
-        self.y = _fitting(as_array(y, "y"), means.shape[1:])
-        self.means = means.double().cpu().reshape(-1, *self.y.shape)
-        self.std = variances.double().cpu().sqrt().reshape(-1, *self.y.shape)
-        self.centre = self.means.mean(0)
+    def __init__(self, draws: Draws, centre: Tensor, y: Any) -> None:
+        self.y = _fitting(as_array(y, "y"), centre.shape)
+        self.draws, self.centre = draws, centre.reshape(self.y.shape)
 
-    def replicate(self, i: int, generator: torch.Generator | None) -> Tensor:
-        """Answers of the i-th draw for all rows."""
-        draw = i % len(self.means)
-        return self.means[draw] + self.std[draw] * randn(self.y.shape, self.centre, generator)
+    def replicate(self, generator: torch.Generator | None) -> Tensor:
+        """Targets of the next function for all rows."""
+        mean, std = (part.reshape(self.y.shape) for part in self.draws.next())
+        return mean + std * randn(self.y.shape, self.centre, generator)
 
     def defaults(self) -> dict[str, Statistic]:
         """Moments and extremes, and what is left over the predicted mean; for each output."""
@@ -75,20 +95,20 @@ def _share(label: int, seen: Tensor, y: Tensor) -> Tensor:
 class Classes:
     """One of C classes: probabilities of each draw, `[draws, batch, C, ...]`."""
 
-    def __init__(self, probs: Tensor, y: Tensor, ignore: int) -> None:
-        self.classes = probs.shape[2]
+    def __init__(self, draws: Draws, y: Tensor, ignore: int) -> None:
+        probs = draws.parts[0]
+        self.draws, self.classes = draws, probs.shape[2]
         shape = probs.shape[1:2] + probs.shape[3:]
         self.y = _fitting(y, shape).reshape(shape)
         self.hidden = self.y == ignore
         seen = self.y[~self.hidden]
         if not len(seen) or bool((seen < 0).any()) or bool((seen >= self.classes).any()):
             raise Error(f"y must hold classes from 0 to {self.classes - 1}, what is not observed the label {ignore}.")
-        self.ends = probs.double().cpu().movedim(2, -1).cumsum(-1)[..., :-1]
 
-    def replicate(self, i: int, generator: torch.Generator | None) -> Tensor:
-        """Classes of the i-th draw for all rows; what was not observed stays so."""
-        places = _uniform(self.y.shape, generator).unsqueeze(-1)
-        made = (self.ends[i % len(self.ends)] < places).sum(-1)
+    def replicate(self, generator: torch.Generator | None) -> Tensor:
+        """Classes of the next function for all rows; what was not observed stays so."""
+        ends = self.draws.next()[0].movedim(1, -1).cumsum(-1)[..., :-1]
+        made = (ends < _uniform(self.y.shape, generator).unsqueeze(-1)).sum(-1)
         return torch.where(self.hidden, self.y, made)
 
     def defaults(self) -> dict[str, Statistic]:
@@ -99,13 +119,12 @@ class Classes:
 class Labels:
     """Yes or no: probabilities of each draw, `[draws, batch, ...]`."""
 
-    def __init__(self, probs: Tensor, y: Any) -> None:
-        self.y = _fitting(as_array(y, "y"), probs.shape[1:])
-        self.probs = probs.double().cpu().reshape(-1, *self.y.shape)
+    def __init__(self, draws: Draws, y: Any) -> None:
+        self.draws, self.y = draws, _fitting(as_array(y, "y"), draws.parts[0].shape[1:])
 
-    def replicate(self, i: int, generator: torch.Generator | None) -> Tensor:
-        """Labels of the i-th draw for all rows."""
-        return (_uniform(self.y.shape, generator) < self.probs[i % len(self.probs)]).double()
+    def replicate(self, generator: torch.Generator | None) -> Tensor:
+        """Labels of the next function for all rows."""
+        return (_uniform(self.y.shape, generator) < self.draws.next()[0].reshape(self.y.shape)).double()
 
     def defaults(self) -> dict[str, Statistic]:
         """The share of yes, for each label."""
@@ -122,19 +141,31 @@ def maker(
         likelihood, rows = source.likelihood, prepared(source, x)
         if is_raw(source, x) and not isinstance(y, Tensor) and not isinstance(likelihood, Gaussian):
             y = source.preprocessing.targets(y)  # names of classes; numbers are predicted in their own units
+        n = source.distinct or source.draws
         if isinstance(likelihood, Categorical):
-            found = outputs(source.draw(source.draws, generator), rows)
-            return Classes(likelihood.by_class(found).softmax(2), likelihood.labels(_labels(y)), likelihood.ignore)
+            draws = _drawn(source, lambda: (likelihood.by_class(outputs(source.draw(n, generator), rows)).softmax(2),))
+            return Classes(draws, likelihood.labels(_labels(y)), likelihood.ignore)
         if isinstance(likelihood, Bernoulli):
-            return Labels(outputs(source.draw(source.draws, generator), rows).sigmoid(), y)
-        source = predict(source, x, generator=generator)
+            return Labels(_drawn(source, lambda: (outputs(source.draw(n, generator), rows).sigmoid(),)), y)
+        # The centre is of other draws than the replicated data sets: else these would lie nearer to it than y.
+        centre = predict(source, x, generator=generator).mean.double().cpu()
+        return Numbers(_drawn(source, lambda: _moments(predict(source, x, n, generator))), centre, y)
     if isinstance(source, GaussianPrediction):
-        return Numbers(source.means, source.variances, y)
+        return Numbers(Draws(_moments(source)), source.means.double().cpu().mean(0), y)
     if isinstance(source, CategoricalPrediction):
-        return Classes(source.probs.unsqueeze(0), source.labels(_labels(y)), source.ignore)
+        return Classes(Draws((source.probs.double().cpu().unsqueeze(0),)), source.labels(_labels(y)), source.ignore)
     if isinstance(source, BernoulliPrediction):
-        return Labels(source.probs.unsqueeze(0), y)
+        return Labels(Draws((source.probs.double().cpu().unsqueeze(0),)), y)
     raise Error(f"A posterior or a prediction is needed; got {type(source).__name__}.")
+
+
+def _drawn(source: Posterior, more: Callable[[], Parts]) -> Draws:
+    return Draws(more(), None if source.distinct else more)
+
+
+def _moments(prediction: Any) -> Parts:
+    """Means and standard deviations of each function, `[draws, batch, ...]`, double precision on the processor."""
+    return prediction.means.double().cpu(), prediction.variances.double().cpu().sqrt()
 
 
 def _labels(y: Any) -> Tensor:

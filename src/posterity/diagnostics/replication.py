@@ -33,6 +33,10 @@ class PredictiveCheck:
     """`[R, K]`, T(y_rep)."""
     level: float
     """A statistic is strange where its two-sided p-value is below level / K."""
+    functions: int | None = None
+    """How many functions all replicated data sets were made by, where there are no others to draw (an ensemble's
+    members, one network, the draws of a prediction). The level then holds for data that one of these made, but not for
+    data of another function of the same posterior. None: each data set was made by a new draw, and the level holds."""
 
     @property
     def p_values(self) -> Tensor:
@@ -65,7 +69,7 @@ class PredictiveCheck:
                 f"{len(self.replicated)} replicated data sets: give replicates={self._fewest}."
             )
         if not strange:
-            return f"No fault found: the model reproduces {', '.join(self.names[:SHOWN])} of the data."
+            return f"No fault found: the model reproduces {', '.join(self.names[:SHOWN])} of the data.{self._few()}"
         lines = [f"The model does not reproduce {len(strange)} of {len(self.names)} statistics of the data:"]
         for name in strange[:SHOWN]:
             k = self.names.index(name)
@@ -77,7 +81,20 @@ class PredictiveCheck:
                 f"  {name}: {float(self.observed[k]):.4g}, {side} what it makes: {low:.4g} to {high:.4g} "
                 f"({written(float(self._two_sided()[k]))})."
             )
-        return "\n".join(lines + ["  ..."] * (len(strange) > SHOWN))
+        few = self._few().strip()
+        return "\n".join(lines + ["  ..."] * (len(strange) > SHOWN) + [few] * bool(few))
+
+    def _few(self) -> str:
+        """A sentence where the level does not hold, since the functions are few."""
+        if self.functions is None:
+            return ""
+        whose = "one function" if self.functions == 1 else f"{self.functions} functions"
+        least = min(1.0, 2 * len(self.names) / (self.functions + 1))
+        return (
+            f" All {len(self.replicated)} replicated data sets are of {whose}: the level of {self.level:g} holds if "
+            f"{'it' if self.functions == 1 else 'one of these'} made the data. For data of another draw of the same "
+            f"posterior it does not: from so few functions no level below {least:.2g} can be held."
+        )
 
     def plot(self) -> Any:
         """A matplotlib figure: the replicated values of each statistic as a histogram, the observed one as a line."""
@@ -106,9 +123,11 @@ def predictive_check(
 ) -> PredictiveCheck:
     """Posterior predictive check (Rubin 1984; Gelman, Meng and Stern 1996): T(y_rep) against T(y).
 
-    y_rep is a whole data set for the same inputs: a function from the posterior, then an answer for each row from the
-    likelihood. A p-value near 0 or 1 is a fault of the model; one near ½ is no proof of its truth, since the same
-    data may have trained it.
+    y_rep is a whole data set for the same inputs: a function from the posterior, then a target for each row from the
+    likelihood. Each data set has a function of its own, so that y, if a function of the posterior made it, is one data
+    set more of the same kind, and the level holds. A method that has a few functions only, such as an ensemble, and a
+    prediction, whose draws were made before, cannot give that: the check then says so (`functions`). A p-value near 0
+    or 1 is a fault of the model; one near ½ is no proof of its truth, since the same data may have trained it.
 
     Args:
         source: a posterior, or what `predict` said of x. A prediction of classes holds their mean probabilities alone:
@@ -118,7 +137,8 @@ def predictive_check(
         statistics: by name, each a function of a data set `[batch, ...]` that returns a number. By default, for real
             numbers: mean, std, min and max, and of the residuals from the predicted mean the std and the correlation of
             each with the next row's; for classes: the share of each.
-        replicates: R; by default 2 K / level, so that the level can be met, between 1,000 and 20,000.
+        replicates: R, also of the functions that are drawn; by default 2 K / level, so that the level can be met,
+            between 1,000 and 20,000.
         level: how often a true model may be called wrong, at most.
         generator: of the functions and of y_rep.
     """
@@ -129,8 +149,9 @@ def predictive_check(
         raise Error("There is no statistic to compare.")
     n = min(MOST, max(FEWEST, math.ceil(2 * len(chosen) / level)))
     n = n if replicates is None else count(replicates, "replicates")
-    replicated = [_values(chosen, makes.replicate(i, generator)) for i in range(n)]
-    return PredictiveCheck(list(chosen), _values(chosen, makes.y), torch.stack(replicated), level)
+    replicated = [_values(chosen, makes.replicate(generator)) for _ in range(n)]
+    observed = _values(chosen, makes.y)
+    return PredictiveCheck(list(chosen), observed, torch.stack(replicated), level, makes.draws.functions)
 
 
 def _values(statistics: Mapping[str, Statistic], y: Tensor) -> Tensor:

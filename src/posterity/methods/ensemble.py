@@ -87,7 +87,7 @@ class DeepEnsemble(Posterior):
     ) -> None:
         members = count(members, "members")
         super().__init__(network, samples=members if samples is None else samples, output=output)
-        self.members = self.models = self.draws = members
+        self.members = self.models = self.draws = self.distinct = members
         self.adversarial = None if adversarial is None else positive(adversarial, "adversarial")
         self.vectorised = True
         self.weights = Weights(network, layers, frozen=False)

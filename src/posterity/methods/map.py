@@ -35,7 +35,7 @@ class MAP(Posterior):
         0.0
     """
 
-    draws = 1
+    draws = distinct = 1
     space = (RATE, DECAY)
 
     def __init__(
