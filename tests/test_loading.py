@@ -22,6 +22,7 @@ from torch.utils.data import (
 import posterity
 from common import ConvNet, generator, mlp, seeded
 from fitting import data, fit, make, same
+from posterity.holdout import hold_out
 from posterity.loading import Batches, default_batch_size
 
 
@@ -368,3 +369,113 @@ def test_labels_may_lie_backwards_or_in_another_byte_order():
         ends.append(posterior)
     assert same(ends[0], ends[1])
     assert same(ends[0], ends[2])
+
+
+class Rows(Dataset):
+    """Each row's number, of so many."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, i):
+        return torch.tensor([float(i)]), i % 3
+
+
+class Streamed(IterableDataset):
+    def __init__(self, rows, known=True):
+        self.rows, self.known = Rows(rows), known
+
+    def __iter__(self):
+        return (self.rows[i] for i in range(len(self.rows)))
+
+    def __len__(self):
+        if not self.known:
+            raise TypeError
+        return len(self.rows)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 10, 16, 17, 18, 33])
+def test_a_lone_last_row_joins_the_others_whatever_holds_the_data(rows):
+    x = torch.arange(float(rows))[:, None]
+    expected = [len(batch.x) for batch in Batches((x, x), 8, shuffle=True).epoch(3)]
+    for kind in (Rows(rows), Streamed(rows), Streamed(rows, known=False)):
+        batches = Batches(kind, 8, shuffle=True)
+        found = list(batches.epoch(3))
+        assert [len(batch.x) for batch in found] == expected
+        assert sorted(torch.cat([batch.x for batch in found])[:, 0].tolist()) == list(range(rows))
+        batches.size = rows
+        assert len(batches) == len(expected)
+        shares = [list(Batches(kind, 8, True, None, rank, 2).epoch(3)) for rank in (0, 1)]
+        assert [one.share.rows for one in shares[0]] == expected
+        if rows % 8 > 1:  # a batch of one row is in both processes
+            halves = [part.x[:, 0] for pair in zip(*shares, strict=True) for part in pair]
+            assert sorted(torch.cat(halves).tolist()) == list(range(rows))
+
+
+def test_rows_held_out_have_their_part_of_each_class():
+    """A class of a hundredth of the rows is held out in its part, whatever the seed, and keeps rows to learn from."""
+    y = torch.cat([torch.zeros(790), torch.ones(200), torch.full((10,), 2), torch.tensor([3, 4])]).long()
+    x = torch.arange(len(y), dtype=torch.float64)[:, None]
+    chosen = []
+    for seed in range(20):
+        (train, labels), (held, held_labels) = hold_out((x, y), 0.1, seed)
+        counts = torch.bincount(held_labels, minlength=5)
+        assert counts[:3].tolist() == pytest.approx([79, 20, 1], abs=1)
+        assert counts[3:].tolist() == [0, 0]
+        assert len(held) == 100
+        assert sorted(torch.cat([train, held])[:, 0].tolist()) == list(range(len(y)))
+        assert all(torch.equal(y[rows[:, 0].long()], own) for rows, own in ((train, labels), (held, held_labels)))
+        chosen.append(held[:, 0].tolist())
+    assert len({tuple(sorted(rows)) for rows in chosen}) == 20
+    every = [row for rows in chosen for row in rows]
+    low = sum(row < 395 for row in every) / sum(row < 790 for row in every)
+    assert low == pytest.approx(0.5, abs=4 * (0.25 / 1580) ** 0.5)  # four standard errors
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_rows_held_out_of_real_targets_have_their_part_of_each_range(shape):
+    """Their mean differs from that of all by far less than that of as many rows by chance."""
+    y = torch.randn(500, generator=generator()).reshape(-1, *shape)
+    means = torch.stack([hold_out((y, y), "auto", seed)[1][1].mean() for seed in range(20)])
+    by_chance = float(y.std()) / 50**0.5
+    assert float((means - y.mean()).square().mean().sqrt()) < 0.4 * by_chance
+
+
+def test_rows_held_out_of_targets_of_several_numbers_are_chosen_by_chance():
+    y = torch.randn(100, 2, generator=generator())
+    held = [hold_out((y, y), 0.2, seed)[1][0] for seed in (0, 0, 1)]
+    assert torch.equal(held[0], held[1])
+    assert not torch.equal(held[0], held[2])
+
+
+def test_a_row_of_weight_two_is_the_row_twice():
+    """In N times the loss and its gradient, of which the KL divergence counts once."""
+    x, y = data(12)
+    weight = torch.tensor([2.0, 0.0, 3.0, 1.0] * 3)
+    twice = weight.long()
+    ends = []
+    for rows, labels, weights in ((x, y, weight), (x.repeat_interleave(twice, 0), y.repeat_interleave(twice), None)):
+        posterior = posterity.BayesByBackprop(seeded(mlp), estimator="weights", init_std=0.3)
+        loss = posterior.loss(rows, labels, size=len(rows), weight=weights, generator=generator()) * len(rows)
+        loss.backward()
+        ends.append(torch.cat([loss.detach()[None], *(p.grad.flatten() for p in posterior.variational())]))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_let_the_prior_win_are_a_warning():
+    x, y = data()
+    for weight, total in ((torch.full((40,), 1 / 40), "sum to 1\\."), (torch.full((40,), 1e3), "sum to 40,000")):
+        for given in ((x, y, weight), TensorDataset(x, y, weight), DataLoader(TensorDataset(x, y, weight), 8)):
+            with pytest.warns(UserWarning, match=total) as told:
+                fit(make(), data=given)
+            assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = torch.zeros(40)
+        few[:2] = 1.0  # the others are left out
+        for weight in (few, torch.rand(40, generator=generator())):
+            fit(make(), data=(x, y, weight), epochs=1)
+            fit(make(), data=DataLoader(TensorDataset(x, y, weight), 8), validation=(x, y, weight / 40), epochs=1)

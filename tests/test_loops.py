@@ -11,7 +11,8 @@ import posterity
 from common import generator, mlp, seeded
 from pages import blocks
 from posterity import schedules
-from posterity.loading import Batches, numpy_seed
+from posterity.loading import Batches
+from posterity.streams import numpy_seed
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Runs that stop, are killed or damaged: they resume to the bit, whatever the optimiser, or say why not."""
 
 import copy
+import functools
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from torch import nn
 import posterity
 from common import mlp, seeded
 from fitting import data, fit, make, same
-from posterity import checkpoints
+from posterity import checkpoints, holdout, inputs
+from posterity.loading import Batches
 
 
 def test_a_checkpoint_of_another_optimiser_is_refused(tmp_path):
@@ -301,3 +303,76 @@ def test_load_of_a_checkpoint_says_what_to_do(tmp_path):
     posterity.fit(posterior, data, epochs=1, seed=0, checkpoint=tmp_path, progress=False)
     with pytest.raises(posterity.Error, match=r"checkpoint of fit.*posterity\.save"):
         posterity.load(tmp_path, nn.Linear(2, 3))
+
+
+def power(exponent):
+    return lambda t: 1 - t**exponent
+
+
+@pytest.mark.parametrize("name", ["schedule", "schedule_posterior", "beta"])
+def test_a_checkpoint_knows_schedules_by_their_values(tmp_path, name):
+    settings = {"lr_posterior": 0.01, "checkpoint": tmp_path}
+    fit(make(), **{name: power(2)}, **settings)
+    fit(make(), **{name: power(2)}, **settings)
+    for other in (power(3), lambda t: 0.5 * (1 - t**2)):
+        with pytest.raises(posterity.Error, match=f"a run with another {name}: "):
+            fit(make(), **{name: other}, **settings)
+
+
+def shift(x, by):
+    return x + by
+
+
+class Shift:
+    def __init__(self, by):
+        self.by, self._calls = by, 0
+
+    def __call__(self, x):
+        self._calls += 1
+        return shift(x, self.by)
+
+
+def augmentations(by):
+    seen = []
+    return {
+        "closure": lambda x: (seen.append(1), x + by)[1],
+        "default": lambda x, by=by: x + by,
+        "partial": functools.partial(shift, by=by),
+        "object": Shift(by),
+        "module": nn.Sequential(nn.Threshold(-by, 0.0)),
+        "code": (lambda x: x + 1) if by == 1 else (lambda x: x * 1),
+    }
+
+
+@pytest.mark.parametrize("kind", augmentations(0))
+def test_a_checkpoint_knows_an_augmentation_by_its_code_and_values(tmp_path, kind):
+    mine = augmentations(1)[kind]
+    fit(make(), augment=mine, checkpoint=tmp_path)
+    fit(make(), augment=mine, checkpoint=tmp_path)  # what it wrote down meanwhile is no difference
+    fit(make(), augment=augmentations(1)[kind], checkpoint=tmp_path)
+    with pytest.raises(posterity.Error, match="a run with another augment: "):
+        fit(make(), augment=augmentations(2)[kind], checkpoint=tmp_path)
+
+
+def test_a_checkpoint_knows_the_settings_of_each_group_of_an_optimiser(tmp_path):
+    def adam(momentum):
+        return lambda groups: torch.optim.RMSprop([group | {"momentum": momentum} for group in groups])
+
+    fit(make(), optimizer=adam(0.5), checkpoint=tmp_path)
+    fit(make(), optimizer=adam(0.5), checkpoint=tmp_path)
+    with pytest.raises(posterity.Error, match="a run with another optimizer: "):
+        fit(make(), optimizer=adam(0.6), checkpoint=tmp_path)
+
+
+def test_a_checkpoint_from_before_functions_were_known_goes_on(tmp_path):
+    """Its held-out rows, too, are those that it had: chosen without regard to their classes."""
+    arguments = {"schedule": power(2), "augment": Shift(1), "validation": 0.3}
+    fit(make(), checkpoint=tmp_path, **arguments)
+    old = checkpoints.read(tmp_path)
+    old.settings.pop("functions")
+    x, y = data()
+    train, held = holdout.hold_out((x, y), 0.3, 0, stratified=False)
+    assert sorted(held[0][:, 0].tolist()) != sorted(holdout.hold_out((x, y), 0.3, 0)[1][0][:, 0].tolist())
+    old.settings["data"] = inputs.fingerprint([Batches(train).memory, held])
+    checkpoints.write(tmp_path, old)
+    assert len(fit(make(), checkpoint=tmp_path, **arguments)) == 3

@@ -1,8 +1,8 @@
 """Batches of data: from tensors, arrays, a Dataset or a DataLoader, in an order that is a function of a seed."""
 
 import itertools
-import random
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    IterableDataset,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -21,10 +20,12 @@ from torch.utils.data import (
 )
 
 from posterity import inputs, shares
+from posterity.batch_samplers import Cut, Joining, Start, length, loader_of, spans
 from posterity.errors import Error
 from posterity.rows import hang_together
 from posterity.shares import Share
-from posterity.streams import numpy_seed as numpy_seed
+from posterity.streams import numpy_seed
+from posterity.wording import number
 
 
 class Batch(NamedTuple):
@@ -57,22 +58,21 @@ class Batches:
         processes: int = 1,
     ) -> None:
         self.device, self.shuffle, self.rank, self.processes = device, shuffle, rank, processes
-        self.cut = self.whole = False
+        self.cut = self.whole = self.made = False
         self.memory: Batch | None = None
         self.loader: DataLoader[Any] | None = None
         self.size: int | None = None
+        self.rows: int | None = None
+        self.weighed = torch.zeros(2, dtype=torch.float64) if shuffle else None
         if isinstance(data, TensorDataset):
             data = data.tensors
         if isinstance(data, DataLoader):
             self.loader, self.whole = data, data.batch_sampler is None  # whole batches, of any number of rows
             self.size = None if self.whole else _size(data)
         elif isinstance(data, Dataset):
-            self.size = _length(data)
+            self.size = length(data)
             self.batch_size = batch_size or default_batch_size(self.size or 10_000)
-            # A last batch of one row is left out: batch statistics need two, and another order comes next epoch.
-            lone = shuffle and self.size is not None and self.size > 1 and self.size % self.batch_size == 1
-            shuffle = shuffle and self.size is not None and not isinstance(data, IterableDataset)
-            self.loader = DataLoader(data, self.batch_size, shuffle=shuffle, drop_last=lone)
+            self.loader, self.made, self.rows = loader_of(data, self.batch_size, shuffle), True, self.size
         elif isinstance(data, (tuple, list)) and len(data) in (2, 3):
             self.memory = _in_memory(data, device)
             self.size = self.rows = inputs.rows(self.memory.x) or 0
@@ -86,8 +86,8 @@ class Batches:
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
-        if self.memory is not None:
-            return len(self._starts())
+        if rows := self.rows or (self.size if self.made else None):
+            return len(spans(rows, self.batch_size))
         assert self.loader is not None
         try:
             return len(self.loader)
@@ -116,18 +116,27 @@ class Batches:
                 torch.manual_seed(numpy_seed(seed, index))
                 item = next(iterator, None)
             if item is None:
+                self._look_at_weights()
                 return
             if index >= skip:
                 batch = _as_batch(item)
                 check_weights(batch.weight, least=-1.0)  # a batch of rows that do not count is none's fault
+                if isinstance(batch.weight, Tensor) and self.weighed is not None:
+                    self.weighed += torch.stack([batch.weight.sum(), batch.weight.count_nonzero()]).cpu()
                 yield _to_device(self._part(batch, index), self.device)
 
+    def _look_at_weights(self) -> None:
+        """Once, after the first epoch of training: a loader's weights are known when all have come."""
+        if self.weighed is not None:
+            warn_of_weights(*self.weighed.tolist())
+            self.weighed = None
+
     def _from_memory(self, memory: Batch, seed: int, skip: int) -> Iterator[Batch]:
-        rows, starts = self.rows, self._starts()
+        rows = self.rows or 0
         order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)) if self.shuffle else None
         if order is not None and self.device is not None:
             order = order.to(self.device)  # at once, not batch by batch
-        for start, stop in list(zip(starts, [*starts[1:], rows], strict=True))[skip:]:
+        for start, stop in spans(rows, self.batch_size)[skip:]:
             share = self._share(stop - start)
             if share is not None:
                 start, stop = start + share.start, start + share.stop
@@ -145,68 +154,27 @@ class Batches:
         """Where a loader's batches can be foreseen, load the rows of this process alone."""
         loader: Any = self.loader
         batches: Any = loader.batch_sampler
-        if type(batches) is not BatchSampler or _length(batches.sampler) is None:
+        if type(batches) not in (BatchSampler, Joining) or length(batches.sampler) is None:
             return
         names = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator"
         names += " prefetch_factor persistent_workers"
         options = {name: getattr(loader, name) for name in names.split()}
-        self.cut, self.rows, self.batch_size = True, _length(batches.sampler) or 0, batches.batch_size
-        options["worker_init_fn"] = _Start(self.rank, options["worker_init_fn"])
-        self.loader = DataLoader(loader.dataset, batch_sampler=_Cut(batches, self.rank, self.processes), **options)
+        self.cut, rows, self.batch_size = True, length(batches.sampler) or 0, batches.batch_size
+        self.spans = spans(rows, self.batch_size, joined=type(batches) is Joining)
+        options["worker_init_fn"] = Start(self.rank, options["worker_init_fn"])
+        self.loader = DataLoader(loader.dataset, batch_sampler=Cut(batches, self.rank, self.processes), **options)
 
     def _part(self, batch: Batch, index: int) -> Batch:
         """The rows of this process, with their share of the batch that comes at this place."""
         if self.processes == 1:
             return batch
         if self.cut:
-            return batch._replace(share=self._share(min(self.batch_size, self.rows - index * self.batch_size)))
+            start, stop = self.spans[index]
+            return batch._replace(share=self._share(stop - start))
         share = self._share(inputs.rows(batch.x) or 1)
         assert share is not None
         x, y, weight = (None if p is None else inputs.between(p, share.start, share.stop) for p in batch[:3])
         return Batch(x, y, weight, share)
-
-    def _starts(self) -> list[int]:
-        """Where batches start; a last batch of one row joins the one before it (batch statistics need two)."""
-        starts = list(range(0, self.rows, self.batch_size))
-        return starts[:-1] if len(starts) > 1 and self.rows - starts[-1] == 1 else starts
-
-
-class _Cut:
-    """The batches of a sampler, each cut to the rows of one process."""
-
-    def __init__(self, batches: BatchSampler, rank: int, processes: int) -> None:
-        self.batches, self.rank, self.processes = batches, rank, processes
-
-    @property
-    def sampler(self) -> Any:
-        """That of the batches, whose generator is seeded every epoch."""
-        return self.batches.sampler
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for rows in self.batches:
-            share = shares.of(self.rank, self.processes, len(rows))
-            if self.rank:  # the order is drawn; what the data set draws comes next, and is another process's own
-                torch.manual_seed(numpy_seed(torch.initial_seed(), self.rank))
-            yield rows[share.start : share.stop]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-class _Start:
-    """Starts a worker: what is random in it differs from process to process."""
-
-    def __init__(self, rank: int, then: Callable[[int], Any] | None) -> None:
-        self.rank, self.then = rank, then
-
-    def __call__(self, worker: int) -> None:
-        if self.rank:
-            seed = numpy_seed(torch.initial_seed(), self.rank)
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-        if self.then is not None:
-            self.then(worker)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
@@ -221,13 +189,6 @@ def default_batch_size(size: int) -> int:
     return 1 << max(4, min(7, (max(size, 1) // 40).bit_length()))
 
 
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:
-        return None
-
-
 def _size(loader: DataLoader[Any]) -> int | None:
     """How many rows there are to learn from: those of a fixed choice, else all of the data set."""
     batches = loader.batch_sampler
@@ -235,7 +196,7 @@ def _size(loader: DataLoader[Any]) -> int | None:
         return len({row for batch in batches for row in batch})
     sampler = _sampler(loader)
     fixed = isinstance(sampler, (SubsetRandomSampler, SequentialSampler, list, tuple, range, Tensor, np.ndarray))
-    return len(sampler) if fixed else _length(loader.dataset)
+    return len(sampler) if fixed else length(loader.dataset)
 
 
 def _sampler(loader: DataLoader[Any]) -> Any:
@@ -269,6 +230,17 @@ def check_weights(weight: Any, least: float = 0.0) -> None:
             raise Error("Weights of rows must be finite, not negative, and not all zero.")
 
 
+def warn_of_weights(total: float, rows: float) -> None:
+    """Warn where the weights of those rows that count are far from 1 in the mean, for that is rarely meant."""
+    if rows and not 0.1 <= total / rows <= 10:
+        warnings.warn(
+            f"The weights of {number(rows)} rows sum to {number(total)}. A row of weight 2 counts as two rows, so the "
+            f"data weigh as much as {number(total)} rows against the prior: multiply the weights by "
+            f"{number(rows / total)}, for a mean of 1, unless that is meant.",
+            stacklevel=4,
+        )
+
+
 def _as_batch(item: Any) -> Batch:
     """What a DataLoader gives: (x, y), (x, y, weight), a mapping with labels, or x alone."""
     if isinstance(item, Mapping):
@@ -292,7 +264,7 @@ def _to_device(batch: Batch, device: torch.device | None) -> Batch:
 
 def rearranges(loader: DataLoader[Any]) -> bool:
     """Whether a loader gives other rows than its data has, or in another order."""
-    rows, size, sampler = _length(loader.sampler), loader.batch_size, _sampler(loader)
+    rows, size, sampler = length(loader.sampler), loader.batch_size, _sampler(loader)
     random = isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler))
     return random or bool(loader.drop_last and rows and size and rows % size)
 

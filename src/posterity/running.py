@@ -11,19 +11,20 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from posterity import checkpoints, inputs, schedules
+from posterity import checkpoints, fingerprints, inputs, schedules
 from posterity.device_checks import embeddings_checked, unchecked
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.graphs import Graph
 from posterity.history import History
-from posterity.loading import Batch, Batches, numpy_seed
+from posterity.loading import Batch, Batches
 from posterity.objective import Objective, arrange, compiled, layout
 from posterity.optimisers import described, groups, optimizer_of, rates_of
 from posterity.posterior import Posterior
 from posterity.predicting import predict
 from posterity.processes import Processes
-from posterity.streams import seed_of
+from posterity.randomness import generators, reseed
+from posterity.streams import numpy_seed, seed_of
 
 #: Steps between two looks at the loss on a device, each of which waits for it.
 LOOK_EVERY = 50
@@ -52,6 +53,18 @@ class Settings:
     posterior: dict[str, Any]
     likelihood: dict[str, Any]
     data: str | None = None
+    functions: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Fingerprints of the schedules and of the user's functions."""
+
+    def differences(self, found: Mapping[str, Any]) -> list[str]:
+        """The names of what is another in the settings of a checkpoint; older ones do not have all of them."""
+        own = dataclasses.asdict(self)
+        found = {key: own[key] for key in ("data", "steps", "functions")} | dict(found)
+        before = found["functions"] if isinstance(found["functions"], dict) else {}
+        names = [name for name, value in own.items() if name != "functions" and found.get(name) != value]
+        return names + [
+            name for name, f in self.functions.items() if name not in names and fingerprints.differ(before.get(name), f)
+        ]
 
 
 class Run:
@@ -79,7 +92,8 @@ class Run:
         of = groups(posterior, settings.lr, settings.lr_posterior, settings.weight_decay)
         self.optimizer = optimizer_of(optimizer, of, settings.lr)
         if callable(optimizer):
-            self.settings = dataclasses.replace(settings, optimizer=described(self.optimizer))
+            own = settings.functions | {"optimizer": fingerprints.of_values(checkpoints.group_numbers(self.optimizer))}
+            self.settings = dataclasses.replace(settings, optimizer=described(self.optimizer), functions=own)
         self.rates = rates_of(posterior, self.optimizer, rates)
         for group in self.optimizer.param_groups if graph else ():  # a graph reads the rates from the device
             group["lr"] = torch.tensor(group["lr"], device=device)
@@ -314,10 +328,7 @@ class Run:
 
     def restore(self, found: checkpoints.State) -> tuple[History, dict[str, Any] | None]:
         """Go on from a checkpoint: its history, and the best parameters so far."""
-        settings = dataclasses.asdict(self.settings)
-        before = {key: settings[key] for key in ("data", "steps")} | found.settings  # older ones do not know them
-        different = [name for name, value in settings.items() if before.get(name) != value]
-        if different:
+        if different := self.settings.differences(found.settings):
             raise Error(
                 f"The checkpoint folder holds a run with another {', '.join(different)}: use another folder for this "
                 "run, or the same settings to go on with that one."
@@ -361,21 +372,3 @@ def _misfit(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> str:
         if found[name].shape != now[name].shape:
             return f"its {name} is of shape {tuple(found[name].shape)}, here it is {tuple(now[name].shape)}"
     return ""
-
-
-def reseed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` for the processor and one device.
-
-    The original seeds every device there could be and, where CUDA was not started, takes more time than a small step.
-    """
-    if device.type not in ("cpu", "cuda"):
-        torch.manual_seed(seed)
-        return
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-
-
-def generators(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Leaves the global generators as they were found."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,23 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
-from posterity import checkpoints, inputs, schedules
+from posterity import checkpoints, fingerprints, inputs, schedules
 from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.history import History
+from posterity.holdout import as_pair, first_rows, hold_out
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
-from posterity.loading import Batches, _as_batch, numpy_seed
+from posterity.loading import Batches, warn_of_weights
 from posterity.objective import arrange
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.preparing import prepared_data
 from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
+from posterity.randomness import generators
 from posterity.rows import hang_together
-from posterity.running import LOOK_EVERY, Run, Settings, generators
+from posterity.running import LOOK_EVERY, Run, Settings
 from posterity.storage import storable
+from posterity.streams import numpy_seed
 from posterity.validation import improves, warn_of_none
 
 #: Answers whose mean or deviation is larger are worth a word.
@@ -71,9 +74,10 @@ def fit(
 
     Args:
         posterior: any method; it is trained in place.
-        data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A mapping, or batches that
-            are mappings, hold the answers as "labels" and the network's keyword arguments beside them. Rows are on
-            axis 0, so recurrent layers and Transformers need `batch_first=True`.
+        data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A row of weight 2 counts as
+            that row twice, also against the prior, so weights are 1 in the mean where each row counts once. A mapping,
+            or batches that are mappings, hold the targets as "labels" and the network's keyword arguments beside them.
+            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`.
         likelihood: of y; a copy is attached to the posterior, and a learned noise is trained with it: it is
             `posterior.likelihood` that holds what was learned.
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
@@ -134,9 +138,10 @@ def fit(
             raise Error(f"checkpoint must be the name of a folder; got {checkpoint!r}.")
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
-    data, validation = (prepared_data(posterior, _split(part)) for part in (data, validation))
+    data, validation = (prepared_data(posterior, as_pair(part)) for part in (data, validation))
     if isinstance(validation, float | str):
-        data, validation = _held_out(data, validation, seed)
+        # Runs of before were not stratified, and go on with the rows that they have.
+        data, validation = hold_out(data, validation, seed, found is None or "functions" in found.settings)
     rank, processes = team()
     rows = None if batch_size is None else count(batch_size, "batch_size")
     batches = Batches(data, rows, True, where, rank, processes)
@@ -149,11 +154,22 @@ def fit(
             "The rows of these inputs hang together, as those of a graph do, and fit would take them apart: give "
             "torch.utils.data.DataLoader([(x, y)], batch_size=None), with size= the number of answers."
         )
+    if batches.memory is not None and batches.memory.weight is not None:
+        warn_of_weights(float(batches.memory.weight.sum()), int(batches.memory.weight.count_nonzero()))
     _look(posterior.likelihood, data)
     steps = len(batches)
     if not steps:
         raise Error("The data give no batch at all: a loader that drops its last batch may be left with none.")
     epochs = max(5, min(500, math.ceil(5_000 / steps))) if epochs is None else count(epochs, "epochs", least=0)
+    rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
+    functions = {
+        "schedule": fingerprints.of_schedule(rates[0]),
+        "beta": fingerprints.of_schedule(schedules.beta(beta)),
+    }
+    if schedule_posterior is not None:
+        functions["schedule_posterior"] = fingerprints.of_schedule(rates[1])
+    if augment is not None:
+        functions["augment"] = fingerprints.of_function(augment)
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
@@ -173,8 +189,8 @@ def fit(
         steps=steps,
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
+        functions=functions,
     )
-    rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
     saver = checkpoints.Saver(checkpoint, positive(checkpoint_every, "checkpoint_every", zero=True))
     history, best = History(), None
     called = [callbacks] if callable(callbacks) else callbacks or ()
@@ -198,7 +214,7 @@ def fit(
             history, best = run.restore(found)
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(generators(where))
-        if run.processes.count == 1 and (first := _first_rows(validation)) is not None:
+        if run.processes.count == 1 and (first := first_rows(validation)) is not None:
             run.validate(first)  # a mistake in them comes out now, not after an epoch
         bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, run.count))
         stop = stack.enter_context(Stop(checkpoint))
@@ -319,12 +335,6 @@ def _look(likelihood: Likelihood, data: Any) -> None:
         )
 
 
-def _first_rows(data: Any) -> Any:
-    """Two rows of data in memory and their answers; of other data none, for they may be slow to begin."""
-    memory = None if data is None else Batches(data, 1).memory
-    return None if memory is None else tuple(inputs.between(part, 0, 2) for part in memory[:2])
-
-
 def _seed(seed: int | None) -> int:
     return int(torch.randint(2**62, ())) if seed is None else whole_seed(seed)
 
@@ -332,36 +342,3 @@ def _seed(seed: int | None) -> int:
 def _name(spec: Any) -> str:
     """What a checkpoint remembers of a schedule or another function."""
     return getattr(spec, "__qualname__", type(spec).__name__) if callable(spec) else repr(spec)
-
-
-def _split(data: Any) -> Any:
-    """A mapping in memory as (x, y); anything else as it is."""
-    if not isinstance(data, Mapping):
-        return data
-    batch = _as_batch(data)
-    if batch.y is None:
-        raise Error('The mapping holds no answers: give them as "labels", or data as a pair (x, y).')
-    return batch.x, batch.y
-
-
-def _held_out(data: Any, share: float | str, seed: int) -> tuple[Any, Any]:
-    """Split data in memory into a training and a validation part; data that are too few for "auto" stay whole."""
-    everything = Batches(data, 1)
-    if everything.memory is None or everything.size is None:
-        raise Error("A share can be held out of data in memory only: give validation data of their own.")
-    if share == "auto":
-        share = max(everything.size // 10, min(everything.size // 5, 50)) / everything.size
-        if not share:
-            return data, None
-    if isinstance(share, str) or not 0 < share < 1:
-        raise Error(f"validation must be data, 'auto', or a share between 0 and 1; got {share!r}.")
-    order = torch.randperm(everything.size, generator=torch.Generator().manual_seed(numpy_seed(seed, 4)))
-    held = max(1, round(share * everything.size))
-    if held >= everything.size:
-        raise Error(f"{everything.size} rows are too few to hold out {share:.0%} of them.")
-    parts = [part for part in everything.memory if part is not None]
-
-    def chosen(rows: Tensor) -> tuple[Any, ...]:
-        return tuple(inputs.take(part, rows) for part in parts)
-
-    return chosen(order[held:]), chosen(order[:held])

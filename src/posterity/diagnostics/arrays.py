@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from posterity.errors import Error
-from posterity.loading import numpy_seed
+from posterity.streams import numpy_seed
 
 #: Simulations before the first regression of θ on x.
 FIRST = 20

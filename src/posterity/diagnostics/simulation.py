@@ -9,9 +9,9 @@ from torch import Tensor
 from posterity.diagnostics.coverage import TARP, References, tarp
 from posterity.diagnostics.ranks import SBC, sbc
 from posterity.errors import Error
-from posterity.loading import numpy_seed
 from posterity.posterior import count
 from posterity.progress import Bar, wanted
+from posterity.streams import numpy_seed
 
 Simulate = Callable[[torch.Generator], tuple[Any, ...]]
 

@@ -1,0 +1,78 @@
+"""Training data taken apart into rows to learn from and rows held out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posterity import inputs
+from posterity.errors import Error
+from posterity.loading import Batches, _as_batch
+from posterity.streams import numpy_seed
+
+
+def as_pair(data: Any) -> Any:
+    """A mapping in memory as (x, y); anything else unchanged."""
+    if not isinstance(data, Mapping):
+        return data
+    batch = _as_batch(data)
+    if batch.y is None:
+        raise Error('The mapping holds no answers: give them as "labels", or data as a pair (x, y).')
+    return batch.x, batch.y
+
+
+def first_rows(data: Any) -> Any:
+    """Two rows of data in memory and their targets; of other data none, for they may be slow to begin."""
+    memory = None if data is None else Batches(data, 1).memory
+    return None if memory is None else tuple(inputs.between(part, 0, 2) for part in memory[:2])
+
+
+def hold_out(data: Any, share: float | str, seed: int, stratified: bool = True) -> tuple[Any, Any]:
+    """Split data in memory into a training and a validation part; data that are too few for "auto" stay whole.
+
+    Args:
+        data: in memory.
+        share: of the rows, or "auto": a tenth, of fewer than 500 rows 50 or a fifth.
+        seed: of the choice.
+        stratified: whether the held-out rows have their part of each class, or of each range of a single real target.
+    """
+    everything = Batches(data, 1)
+    memory, rows = everything.memory, everything.size
+    if memory is None or rows is None:
+        raise Error("A share can be held out of data in memory only: give validation data of their own.")
+    if share == "auto":
+        share = max(rows // 10, min(rows // 5, 50)) / rows
+        if not share:
+            return data, None
+    if isinstance(share, str) or not 0 < share < 1:
+        raise Error(f"validation must be data, 'auto', or a share between 0 and 1; got {share!r}.")
+    held = max(1, round(share * rows))
+    if held >= rows:
+        raise Error(f"{rows} rows are too few to hold out {share:.0%} of them.")
+    generator = torch.Generator().manual_seed(numpy_seed(seed, 4))
+    order = torch.randperm(rows, generator=generator)
+    y = memory.y
+    if stratified and isinstance(y, Tensor) and y.numel() == rows:
+        order = _evenly(order, y.detach().reshape(-1).cpu(), held, generator)
+    parts = [part for part in memory if part is not None]
+    rest, chosen = (tuple(inputs.take(part, numbers) for part in parts) for numbers in (order[held:], order[:held]))
+    return rest, chosen
+
+
+def _evenly(order: Tensor, y: Tensor, held: int, generator: torch.Generator) -> Tensor:
+    """A random order in which the first `held` rows are spread evenly over the values of y.
+
+    They are every so manieth of the rows in the order of y, in which equal values come in random order. A class keeps a
+    row to learn from, if there are enough others.
+    """
+    by_value = order[torch.argsort(y[order], stable=True)]
+    if not y.is_floating_point():
+        values = y[by_value]
+        again = torch.cat([torch.tensor([False]), values[1:] == values[:-1]])
+        by_value = by_value[again] if int(again.sum()) >= held else by_value
+    start = float(torch.rand((), generator=generator, dtype=torch.float64))
+    places = ((torch.arange(held, dtype=torch.float64) + start) * len(by_value) / held).long()
+    chosen = by_value[places.clamp(max=len(by_value) - 1)]
+    rest = torch.ones(len(order), dtype=torch.bool).index_fill(0, chosen, False)
+    return torch.cat([chosen, order[rest[order]]])
