@@ -15,6 +15,7 @@ from torch import Tensor
 from posterity.datasets import arrays, digits, folders, images, readers, tables, toys, uci
 from posterity.datasets.columns import missing, settled
 from posterity.datasets.data import Data, random
+from posterity.datasets.leaks import warn_of_leaks
 from posterity.datasets.preprocessing import Preprocessing, TablePreprocessing
 from posterity.errors import Error
 from posterity.wording import did_you_mean
@@ -94,16 +95,19 @@ def load(
     if str(name) in _NAMES:
         return _built_in(str(name), target, task, seed, data_dir, download)
     path = Path(name).expanduser()
-    if path.is_dir():
-        return folders.load(path.resolve().name, path, task, seed)
-    if not path.is_file():
+    if not path.exists():
         raise Error(
             f"There is no file or folder {str(name)!r} and no built-in data set of that name."
             f"{did_you_mean(name, _NAMES)} Built in are: {', '.join(_NAMES)}."
         )
-    if path.suffix.lower() == ".npz":
-        return arrays.load(path.name, path, target, task, seed)
-    return tables.load(path.name, readers.read_table(path, target), target, task, seed)
+    if path.is_dir():
+        data = folders.load(path.resolve().name, path, task, seed)
+    elif path.suffix.lower() == ".npz":
+        data = arrays.load(path.name, path, target, task, seed)
+    else:
+        data = tables.load(path.name, readers.read_table(path, target), target, task, seed)
+    warn_of_leaks(data)
+    return data
 
 
 def read_inputs(path: str | os.PathLike[str], preprocessing: Preprocessing) -> tuple[Tensor, Tensor | None]:
