@@ -101,7 +101,9 @@ class Hub(Format):
         from posterity.pretrained import save_pretrained
 
         posterior = posterity.IBNN(self.base(), 2, seed=0)
-        whole = _files(lambda folder: save_pretrained(posterior, folder))
+        with tempfile.TemporaryDirectory() as base:
+            self.base().save_pretrained(base)
+            whole = _files(lambda folder: save_pretrained(posterior, folder, base))
         return [{name: whole[name] for name in ("posterity_config.json", "posterity.safetensors")}]
 
     def load(self, folder: Path) -> Any:

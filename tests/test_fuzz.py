@@ -18,12 +18,23 @@ from own_process import without_gpu
 from posterity import checkpoints, datasets
 from posterity.cli.runs import tuned
 
+TRAINED = ("checkpoint", "tuned")
 
-@without_gpu
-@pytest.mark.parametrize("name", fuzz_formats.formats())
+
+@pytest.mark.parametrize("name", [name for name in fuzz_formats.formats() if name not in TRAINED])
 def test_damaged_files_load_or_are_an_error(name):
     if name in ("hub", "pretrained"):
         pytest.importorskip("transformers")
+    load_or_are_an_error(name)
+
+
+@without_gpu
+@pytest.mark.parametrize("name", TRAINED)
+def test_damaged_files_that_a_run_begins_with_load_or_are_an_error(name):
+    load_or_are_an_error(name)
+
+
+def load_or_are_an_error(name):
     found = fuzz.run(name, 100, seed=0)
     assert found["failed"] == []
     assert found["cases"] == found["loaded"] + found["refused"] == 100
@@ -48,8 +59,8 @@ def test_what_is_run_or_raised_is_noticed(monkeypatch):
         fuzz_formats.Tuned, "seeds", lambda self: [{"best.json": b'{"method": "map", "posterior": {}, "fit": {}}'}]
     )
     failed = fuzz.run("tuned", 10, seed=0)["failed"]
-    assert any("KeyError" in line for line in failed)
-    assert any("was run" in line for line in failed)
+    assert any("KeyError" in line for line in failed), failed
+    assert any("was run" in line for line in failed), failed
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_a_label_out_of_range_in_a_recorded_step_stops_the_run_and_not_the_devic
     x, y = torch.randn(256, 5), torch.arange(256) % 3
     order = torch.randperm(256, generator=torch.Generator().manual_seed(posterity.loading.numpy_seed(0, 1, 0)))
     y[order[200]] = 7  # its batch comes after the step is recorded
-    with pytest.raises(posterity.Error, match=r"y holds the class 7|NaN or huge values"):
+    with pytest.raises(posterity.Error, match=r"y holds the class 7|NaN, huge values or unknown labels"):
         posterity.fit(
             posterity.MAP(seeded(mlp)), (x, y), epochs=2, batch_size=16, seed=0, progress=False, **{way: True}
         )

@@ -18,7 +18,7 @@ X, Y = torch.randn(60, 1, 6, 6, generator=generator(1)), torch.arange(60) % 3
 @pytest.fixture(scope="module")
 def trained():
     network = seeded(ConvNet)
-    posterity.fit(posterity.MAP(network), (X, Y), epochs=10, lr=1e-2, seed=0, progress=False)
+    posterity.fit(posterity.MAP(network), (X, Y), epochs=10, lr=1e-2, seed=0, device="cpu", progress=False)
     return network
 
 

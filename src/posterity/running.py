@@ -214,11 +214,11 @@ class Run:
     def _complain(self, loss: float) -> NoReturn:
         finite = math.isfinite(self._divergence())
         if not finite and not self.looks:  # found some steps later, when all parameters are NaN
-            cause = "NaN or huge values in the data, or rates that are too high: lower lr or lr_posterior"
+            cause = "NaN, huge values or unknown labels in the data, or too high rates: lower lr or lr_posterior"
         elif not finite:
             cause = "the divergence from the prior is not finite: lower lr_posterior"
         else:
-            cause = "the likelihood is not finite: look for NaN or huge values in the data, or lower lr"
+            cause = "the likelihood is not finite: look for NaN, huge values or unknown labels in the data, or lower lr"
         raise Error(
             f"The loss at step {self.count} is {loss}. The likely cause: {cause}. The last checkpoint, where one is "
             "kept, is from before."

@@ -213,7 +213,7 @@ class DeepEnsemble(Posterior):
                 parts = inputs.copies(x, len(chosen))
             rows = self.flat.unbind(0)
             calls = [partial(self._alone, m, rows[m], part) for m, part in zip(chosen, parts, strict=True)]
-            if self._independent(chosen):
+            if not compiling and self._independent(chosen):  # torch 2.11 cannot follow the look, and nothing branches
                 outputs = side_by_side(calls, self.flat.device)
             else:
                 outputs = [call() for call in calls]
