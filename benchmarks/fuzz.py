@@ -108,8 +108,10 @@ def work(name: str, seed: int, start: int, stop: int, scratch: str, pipe: Any) -
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, _ring)
     watch = Watch()
-    for number, seeds in enumerate(form.seeds()):  # all that is imported when it is needed is here now
-        state, reason = _read(form, seeds, Path(scratch) / f"seed-{number}", watch, True)
+    for number, seeds in enumerate(
+        form.seeds()
+    ):  # all that is imported when it is needed is here now, which takes time
+        state, reason = _read(form, seeds, Path(scratch) / f"seed-{number}", watch, True, HANGS)
         if state != "loaded":
             pipe.send(Outcome(start, "failed", 0.0, 0.0, f"valid file {number}: {reason}"))
             return
@@ -129,7 +131,7 @@ def work(name: str, seed: int, start: int, stop: int, scratch: str, pipe: Any) -
         pipe.send(Outcome(index, state, seconds, more, reason))
 
 
-def _read(form: Format, case: Case, folder: Path, watch: Watch, used: bool) -> tuple[str, str]:
+def _read(form: Format, case: Case, folder: Path, watch: Watch, used: bool, limit: float = SECONDS) -> tuple[str, str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
@@ -138,7 +140,7 @@ def _read(form: Format, case: Case, folder: Path, watch: Watch, used: bool) -> t
         return "refused", "by the file system"
     state, reason = "loaded", ""
     with watch.on(folder) as seen:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, limit)
         try:
             loaded = form.load(folder)
             if used:
@@ -149,7 +151,7 @@ def _read(form: Format, case: Case, folder: Path, watch: Watch, used: bool) -> t
                 state, reason = "failed", f"Memory: {memory}"
             str(error).encode("utf-8", "backslashreplace")
         except TooLong:
-            state, reason = "failed", f"It took more than {SECONDS} s."
+            state, reason = "failed", f"It took more than {limit} s."
         except BaseException as error:
             state, reason = "failed", f"{type(error).__name__}: {str(error)[:300]} ({_where(error)})"
         finally:
