@@ -1,11 +1,11 @@
-"""Networks of graphs, whose rows hang together, and inputs that only look like a graph's."""
+"""Networks of graphs, whose rows interact, and inputs that only look like a graph's."""
 
 import pytest
 import torch
 from torch import nn
 
 import posterity
-from common import generator
+from common import generator, seeded
 
 NODES = 12
 #: Rows of each pass, of copies of the networks too.
@@ -52,32 +52,44 @@ def test_a_graph_is_predicted_whole(method):
     assert posterity.predict(drawn, graph(), samples=2, seed=0).probs.shape == (NODES, 3)
 
 
-def test_rows_of_a_graph_are_not_settled_one_by_one():
+def test_rows_of_a_graph_are_settled_all_at_once():
     posterior = posterity.IBNN(Messages(), seed=0)
-    with pytest.raises(posterity.Error, match="hang together"):
-        posterity.predict(posterior, graph(), samples="auto")
+    found = posterity.predict(posterior, graph(), samples="auto", tolerance=1e-12, seed=0)
+    assert found.samples.tolist() == [posterior.draws] * NODES
+    torch.testing.assert_close(found.probs, posterity.predict(posterior, graph(), seed=0).probs)
+    early = posterity.predict(posterior, graph(), samples="auto", tolerance=10.0, seed=0)
+    assert len(early.samples.unique()) == 1
+    assert int(early.samples[0]) < posterior.draws
 
 
-def test_a_graph_is_trained_on_whole_or_not_at_all():
+@pytest.mark.parametrize("method", posterity.methods())
+def test_every_step_has_the_whole_graph_in_its_order(method, recwarn):
     labels = torch.arange(NODES) % 3
-    with pytest.raises(posterity.Error, match="batch_size=None"):
-        posterity.fit(posterity.MAP(Messages()), (graph(), labels), epochs=1, progress=False)
-    whole = torch.utils.data.DataLoader([(graph(), labels)], batch_size=None)
     SEEN.clear()
-    posterity.fit(posterity.MAP(Messages()), whole, epochs=2, size=NODES, progress=False)
-    assert SEEN == [NODES, NODES]
+    whole = torch.utils.data.DataLoader([(graph(), labels)], batch_size=None)
+    posteriors = [posterity.methods()[method](seeded(Messages), seed=0) for _ in range(2)]
+    posterity.fit(posteriors[0], (graph(), labels), epochs=2, seed=0, progress=False)
+    posterity.fit(posteriors[1], whole, epochs=2, size=NODES, seed=0, progress=False)
+    assert {NODES} <= set(SEEN)
+    for one, other in zip(posteriors[0].parameters(), posteriors[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert not [w for w in recwarn if "interact" in str(w.message)]
+    with pytest.raises(posterity.Error, match="leave batch_size out"):
+        posterity.fit(posteriors[0], (graph(), labels), epochs=1, batch_size=5, progress=False)
 
 
-def test_a_graph_cannot_be_distilled():
-    with pytest.raises(posterity.Error, match="distil takes rows apart, and these hang together"):
-        posterity.distil(posterity.MAP(Messages()), Messages(), (graph(), torch.arange(NODES) % 3), epochs=1)
+def test_a_graph_is_distilled_whole():
+    student = posterity.distil(
+        posterity.IBNN(seeded(Messages), seed=0), Messages(), (graph(), torch.arange(NODES) % 3), epochs=1, seed=0
+    )
+    assert posterity.predict(student, graph(), samples=4).probs.shape == (NODES, 3)
 
 
 def test_as_many_columns_as_rows_make_no_graph():
     SEEN.clear()
     x = torch.randn(NODES, NODES, generator=generator()), torch.ones(NODES, NODES)
     posterity.predict(posterity.MAP(Pairs()), x, batch_size=5)
-    assert max(SEEN) == 5
+    assert max(SEEN) < NODES
     posterity.fit(posterity.MAP(Pairs()), (x, torch.arange(NODES) % 3), epochs=1, progress=False)
 
 

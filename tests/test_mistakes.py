@@ -1,6 +1,7 @@
 """What every method refuses, in a sentence. No method is named here, as in test_every_method."""
 
 import inspect
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 import posterity
-from common import mlp, seeded
+from common import generator, mlp, seeded
 from skeleton import Isotropic
 
 #: With the method that docs/adding.md gives to copy.
@@ -85,3 +86,50 @@ def test_a_mistake_is_told_in_a_sentence(name, case, call, said):
     network, x, y = case
     with pytest.raises(posterity.Error, match=said):
         call(METHODS[name](network, seed=0), x, y)
+
+
+class SequenceFirst(nn.Module):
+    """A recurrent layer that wants sequences on axis 0."""
+
+    def __init__(self, kind=nn.LSTM):
+        super().__init__()
+        self.rnn, self.last = kind(3, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.rnn(x)[0][-1])
+
+
+class RowsFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = SequenceFirst()
+
+    def forward(self, x):
+        return self.network(x.transpose(0, 1))
+
+
+@pytest.mark.parametrize("name", posterity.methods())
+def test_rows_that_a_recurrent_layer_takes_for_time_are_named(name):
+    x, y = torch.randn(20, 7, 3, generator=generator()), torch.arange(20) % 3
+    posterior = posterity.methods()[name](SequenceFirst(), seed=0)
+    words = r"'rnn' \(LSTM\) takes axis 0 for time.*batch_first=True.*transpose\(0, 1\)"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(posterity.Error, match=words):
+            posterity.fit(posterior, (x, y), epochs=1, progress=False)
+    for given in (x, x.transpose(0, 1)):
+        with pytest.raises(posterity.Error, match=words):
+            posterity.predict(posterior, given, 3)
+    with pytest.raises(posterity.Error, match=r"7 rows of inputs but 20.*transpose"):
+        posterity.fit(posterior, (x.transpose(0, 1), y), epochs=1, progress=False)
+    wrapped = posterity.methods()[name](RowsFirst(), seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterity.fit(wrapped, (x, y), epochs=1, batch_size=10, progress=False)
+        assert posterity.predict(wrapped, x, 3).probs.shape == (20, 3)
+
+
+def test_rows_that_are_taken_for_time_are_named_where_nothing_fails_too():
+    x = torch.randn(7, 7, 3, generator=generator())
+    with pytest.warns(UserWarning, match="takes axis 0 for time"):
+        posterity.predict(posterity.MAP(SequenceFirst()), x)

@@ -6,7 +6,7 @@ from torch import nn
 
 import posterity
 from common import generator, seeded
-from posterity.rows import hang_together
+from posterity.interaction import Interaction, interact
 
 
 class Network(nn.Module):
@@ -65,7 +65,7 @@ def test_functions_leave_the_inputs_as_they_are(method, n):
     assert torch.equal(x, data()[0])
 
 
-def test_looking_for_graphs_leaves_the_inputs_as_they_are():
+def test_finding_whether_rows_interact_leaves_the_inputs_as_they_are():
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -76,5 +76,5 @@ def test_looking_for_graphs_leaves_the_inputs_as_they_are():
 
     x, other = torch.randn(8, 8), torch.randn(8, 8)
     before = x.clone()
-    assert not hang_together(Two(), (x, other))
+    assert interact(posterity.MAP(Two()), (x, other)) is Interaction.APART
     assert torch.equal(x, before)

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from posterity import inputs
 from posterity.errors import Error
 from posterity.functions import Functions
+from posterity.interaction import keeps_whole
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, wide
 from posterity.posterior import Posterior, positive, randperm
 
@@ -83,8 +84,8 @@ class Rounds:
             yield kept, place
             return
         settled = (self.width(kept, self.likelihood) <= self.tolerance).cpu()
-        apart = inputs.rows(x) == len(settled)
-        if not apart:  # the rows of x are not those of the outputs: all stop, or none
+        apart = inputs.rows(x) == len(settled) and not keeps_whole(self.sets[0], x)
+        if not apart:  # rows interact, or those of x are not those of the outputs: all stop, or none
             settled = settled.all().expand(len(settled))
         if bool(settled.any()):
             yield kept[:, settled.to(kept.device)], place[settled]

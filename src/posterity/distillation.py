@@ -27,6 +27,7 @@ from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.heads import beside, both, last
+from posterity.interaction import keeps_whole
 from posterity.lessons import aligned, everything, lessons, misfit, noisy, spread_out
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.posterior import Description, Entry, Posterior, as_generator, count, randn
@@ -155,13 +156,17 @@ class OnePass(Functions):
 
     def stream(self, x: Any) -> Iterator[Tensor]:
         """The outputs, some functions at a time: `[some, batch, ...]`."""
-        student, head = self.network.children()
-        with clean(self.network):
-            z, log = _scaled(*both(student, head, self.layer, self.output, x), self.scales)
+        z, log = self._steady(self._one, self._fixed, {}, None, x).unbind(1)
         spread = _spread(log, self.scales)
         step = self.count if torch.compiler.is_compiling() else max(1, PART // max(1, z.numel()))
         for noise in self.noise.split(step):
             yield noisy(z, spread, aligned(noise, z), self.classes)
+
+    def _one(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        """Both heads, which all functions share: `[batch, 2, ...]`."""
+        student, head = self.network.children()
+        with clean(self.network):
+            return torch.stack(_scaled(*both(student, head, self.layer, self.output, x), self.scales), 1)
 
 
 def distil(
@@ -215,7 +220,7 @@ def distil(
     x = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
     mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None, "distillation")), x, wanted(progress))
-    few = inputs.between(x, 0, 2)
+    few = x if keeps_whole(Functions(student, 1, output=output), x) else inputs.between(x, 0, 2)
     with explained(student, few):
         layer, outputs = last(student, few, output, mean.shape[1:])
     distilled = Distilled(student, layer, outputs, output=output)

@@ -1,5 +1,6 @@
 """Drawn functions: n of them as one module, that runs them together or one by one."""
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from posterity import folding, inputs
 from posterity.compiling import Compiled
 from posterity.device_checks import check_embeddings
+from posterity.interaction import keeps_whole, known
 from posterity.memory import Memory
 from posterity.nodes import Site
-from posterity.rows import encoders, hang_together
+from posterity.random_networks import draws_random_numbers, own_stream, warn
+from posterity.rows import encoders
 from posterity.sites import Sites
 from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget, kept
 
@@ -91,6 +94,8 @@ class Functions(nn.Module):
         self.fold_from: float | None = None
         self.compiled: Compiled | None = None
         self.loops: bool | None = None
+        self.random = False
+        self.relations = known(network)
         forget(self.network)
         for module in self.modules():  # a module's own train() may write into weights, which may be shared
             module.training = False
@@ -103,10 +108,9 @@ class Functions(nn.Module):
         return _cat([_cat(list(self.stream(part))) for part in self.parts(x)], axis=1)
 
     def parts(self, x: Any) -> Iterator[Any]:
-        """x in parts of as many rows as all functions can take together."""
+        """x in parts of as many rows as all functions can take together; whole where its rows interact."""
         rows = inputs.rows(x)
-        whole = torch.compiler.is_compiling() or not self.perturbed or hang_together(self.network, x)
-        if whole or rows is None or self._step(x) == self.count:
+        if torch.compiler.is_compiling() or not self.perturbed or rows is None or self._step(x) == self.count:
             yield x
             return
         self._prepare(x)
@@ -117,20 +121,23 @@ class Functions(nn.Module):
             step = max(1, at_once // min(self.count, MOST))
         if folding.from_the_start(self.network, self.keys):  # weights are read again for every part of the rows
             step = max(step, min(at_once, FEWEST))
+        if step >= rows or keeps_whole(self, x):
+            yield x
+            return
         for start in range(0, rows, step):
             yield inputs.between(x, start, start + step)
 
     def stream(self, x: Any) -> Iterator[Tensor]:
         """The same outputs, some functions at a time: `[some, batch, ...]`, so that memory does not grow with n."""
         if not self.perturbed:
-            once = self._unwritten(self._one, {}, None, x)
+            once = self._steady(partial(self._unwritten, self._one), self._fixed, {}, None, x)
             yield once.unsqueeze(0).expand(self.count, *once.shape)
             return
         weights = {key: getattr(self, f"weight{index}") for index, key in enumerate(self.keys)}
         apart, swaps = False, None
         if not torch.compiler.is_compiling():
             self._prepare(x)
-            apart = self._apart(x)
+            apart = not self.random and self._apart(x)
             swaps = self._swaps() if apart and self.compiled is None else None
         start = 0
         while start < self.count:
@@ -140,7 +147,8 @@ class Functions(nn.Module):
             try:
                 some = {key: value[part] for key, value in weights.items()}
                 run = partial(self._halved, swaps=swaps) if apart else partial(self._call, self._some)
-                yield self._unwritten(run, some, noise, x)
+                again = self._fixed_one if apart else self._each
+                yield self._steady(partial(self._unwritten, run), again, some, noise, x)
             except torch.OutOfMemoryError:
                 if step <= 1:
                     raise
@@ -154,7 +162,17 @@ class Functions(nn.Module):
         for i in range(self.count if self.perturbed else 1):
             own = {key: getattr(self, f"weight{index}")[i] for index, key in enumerate(self.keys)}
             noise = None if self.noise is None else self.noise[i]
-            yield partial(self._one, own, noise)
+            yield partial(self._fixed, own, noise)
+
+    def first(self, x: Any) -> Tensor:
+        """The outputs of the first function, `[batch, ...]`, by which is found out how rows are related."""
+        like = inputs.like(self.network)
+        x = inputs.apply(x, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype))
+        if not self.perturbed:
+            return self._one({}, None, x)
+        self._prepare(x)
+        own = {key: getattr(self, f"weight{index}")[0] for index, key in enumerate(self.keys)}
+        return self._one(own, None if self.noise is None else self.noise[0], x)
 
     def replace(self, name: str, values: Tensor) -> None:
         """Give each function a value of its own of a parameter or buffer, `[n, *shape]`; one for all where n is 1."""
@@ -209,7 +227,7 @@ class Functions(nn.Module):
         try:
             return self._call(self._alone, weights, noise, x, swaps)
         except torch.OutOfMemoryError:
-            if (inputs.rows(x) or 1) < 2:
+            if (inputs.rows(x) or 1) < 2 or keeps_whole(self, x):
                 raise
         torch.cuda.empty_cache()
         rows, half = inputs.rows(x) or 0, (inputs.rows(x) or 0) // 2
@@ -266,13 +284,30 @@ class Functions(nn.Module):
         parts = [({k: w[i] for k, w in weights.items()}, None if noise is None else noise[i]) for i in range(n)]
         memory = Memory(self.network, [*self.sites.names, *self.keys]) if self.remembers and n > 1 else None
         if memory is None or not memory.certain or torch.compiler.is_compiling() or self.network.training:
-            return torch.stack([self._unwritten(self._one, *part, x) for part in parts])
+            return torch.stack([self._fixed(*part, x) for part in parts])
         outputs = []
         with ONE_AT_A_TIME, memory.recalling():
             for part in parts:
                 memory.again()
-                outputs.append(self._unwritten(self._one, *part, x))
+                outputs.append(self._fixed(*part, x))
         return torch.stack(outputs)
+
+    def _steady(self, run: Callable[..., Tensor], again: Callable[..., Tensor], *args: Any) -> Tensor:
+        """What runs; where the network turns out to be random, what comes of the functions' own streams."""
+        if not (self.random or self.network.training or torch.compiler.is_compiling()):
+            self.random, result = draws_random_numbers(partial(run, *args), args[-1])
+            if result is not None:
+                return result
+            warn()
+        return again(*args) if self.random else run(*args)
+
+    def _fixed(self, weights: dict[str, Tensor], noise: Tensor | None, x: Any) -> Tensor:
+        """One function, under its own stream of random numbers where the network draws any."""
+        with own_stream(weights, noise, x) if self.random else contextlib.nullcontext():
+            return self._unwritten(self._one, weights, noise, x)
+
+    def _fixed_one(self, *args: Any) -> Tensor:
+        return self._fixed(*args).unsqueeze(0)
 
     def _unwritten(
         self, run: Callable[..., Tensor], weights: dict[str, Tensor], noise: Tensor | None, x: Any

@@ -1,6 +1,6 @@
 """Training data taken apart into rows to learn from and rows held out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -28,14 +28,23 @@ def first_rows(data: Any) -> Any:
     return None if memory is None else tuple(inputs.between(part, 0, 2) for part in memory[:2])
 
 
-def hold_out(data: Any, share: float | str, seed: int, stratified: bool = True) -> tuple[Any, Any]:
+def hold_out(
+    data: Any,
+    share: float | str,
+    seed: int,
+    stratified: bool = True,
+    interact: Callable[[Any], bool] = lambda x: False,
+) -> tuple[Any, Any]:
     """Split data in memory into a training and a validation part; data that are too few for "auto" stay whole.
+
+    Where rows interact both parts have the same inputs, all of them, and weights say which rows count.
 
     Args:
         data: in memory.
         share: of the rows, or "auto": a tenth, of fewer than 500 rows 50 or a fifth.
         seed: of the choice.
         stratified: whether the held-out rows have their part of each class, or of each range of a single real target.
+        interact: whether rows of these inputs interact.
     """
     everything = Batches(data, 1)
     memory, rows = everything.memory, everything.size
@@ -55,6 +64,11 @@ def hold_out(data: Any, share: float | str, seed: int, stratified: bool = True) 
     y = memory.y
     if stratified and isinstance(y, Tensor) and y.numel() == rows:
         order = _evenly(order, y.detach().reshape(-1).cpu(), held, generator)
+    if interact(memory.x):
+        weight = torch.ones(rows) if memory.weight is None else memory.weight.flatten()
+        split = order[held:].to(weight.device), order[:held].to(weight.device)
+        weights = [rows / len(part) * torch.zeros_like(weight).index_copy(0, part, weight[part]) for part in split]
+        return (memory.x, y, weights[0]), (memory.x, y, weights[1])
     parts = [part for part in memory if part is not None]
     rest, chosen = (tuple(inputs.take(part, numbers) for part in parts) for numbers in (order[held:], order[:held]))
     return rest, chosen

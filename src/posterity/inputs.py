@@ -175,12 +175,6 @@ def joined(parts: list[Any]) -> Any:
     return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].dim() else parts[0]
 
 
-def is_square(x: Any) -> bool:
-    """Whether one of several inputs has as many columns as rows, as the matrix of a graph has."""
-    given = tensors(x)
-    return len(given) > 1 and rows(x) is not None and any(t.dim() > 1 and t.shape[1] == t.shape[0] > 1 for t in given)
-
-
 def axes(x: Any) -> tuple[int, ...]:
     """How many each tensor has: inputs with others may take another way through a network."""
     return tuple(tensor.dim() for tensor in tensors(x))

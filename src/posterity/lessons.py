@@ -18,11 +18,11 @@ from posterity import inputs, loading
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.functions import Functions
+from posterity.interaction import pieces
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from posterity.posterior import Posterior
 from posterity.prediction import CategoricalPrediction
 from posterity.progress import Bar
-from posterity.rows import hang_together
 from posterity.state import home
 
 #: Rows that a teacher is asked about at a time.
@@ -40,7 +40,7 @@ NODES = 16
 def everything(data: Any) -> Any:
     """All inputs of data in memory, as tensors; answers are left out."""
     if isinstance(data, (Dataset, DataLoader)):
-        parts = list(loading.input_batches(data, 1024, torch.device("cpu")))
+        parts = list(loading.input_batches(data, None, torch.device("cpu")))
         x = inputs.joined(parts) if parts else torch.zeros(0)
     else:
         x = inputs.as_tensors(loading._as_batch(data).x)
@@ -55,14 +55,12 @@ def everything(data: Any) -> Any:
 def lessons(posterior: Posterior, functions: Functions, x: Any, shown: bool) -> tuple[Tensor, Tensor]:
     """Mean and spread of the functions for all rows, `[rows, ...]` each, in double precision."""
     like = inputs.like(posterior)
-    found, starts = [], range(0, inputs.rows(x) or 0, ROWS)
-    with Bar(len(starts), shown) as bar:
-        for start in starts:
-            rows = inputs.as_tensors(inputs.between(x, start, start + ROWS), like.device)
+    found, some = [], list(pieces(functions, x, default=ROWS))
+    with Bar(len(some), shown) as bar:
+        for rows in some:
+            rows = inputs.as_tensors(rows, like.device)
             loading.check_finite(rows)
             rows = inputs.apply(rows, lambda tensor: tensor.to(like.dtype) if tensor.is_floating_point() else tensor)
-            if hang_together(functions.network, rows):
-                raise Error("distil takes rows apart, and these hang together, as those of a graph do.")
             with explained(functions.network, rows):
                 parts = list(functions.parts(rows))
                 found += [[v.cpu() for v in lesson(functions.stream(part), posterior.likelihood)] for part in parts]

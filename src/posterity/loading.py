@@ -19,10 +19,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from posterity import inputs, shares
+from posterity import inputs, interaction, shares
 from posterity.batch_samplers import Cut, Joining, Start, length, loader_of, spans
 from posterity.errors import Error
-from posterity.rows import hang_together
 from posterity.shares import Share
 from posterity.streams import numpy_seed
 from posterity.wording import number
@@ -213,7 +212,13 @@ def _in_memory(data: Any, device: torch.device | None) -> Batch:
         raise Error("The data have no rows.")
     for name, part in (("answers", batch.y), ("weights", batch.weight)):
         if part is not None and inputs.rows(part) != rows:
-            raise Error(f"There are {rows} rows of inputs but {inputs.rows(part)} {name}: they must be as many.")
+            second = {tensor.shape[1] for tensor in inputs.tensors(batch.x) if tensor.dim() > 1} == {inputs.rows(part)}
+            hint = (
+                " Rows are on axis 0, of inputs too, where these have sequences: give x.transpose(0, 1)."
+                if second
+                else ""
+            )
+            raise Error(f"There are {rows} rows of inputs but {inputs.rows(part)} {name}: they must be as many.{hint}")
     check_weights(batch.weight)
     return batch
 
@@ -270,28 +275,42 @@ def rearranges(loader: DataLoader[Any]) -> bool:
 
 
 def input_batches(
-    data: Any, batch_size: int, device: torch.device, network: torch.nn.Module | None = None
+    data: Any,
+    batch_size: int | None,
+    device: torch.device,
+    functions: Any = None,
+    default: int = 1024,
 ) -> Iterator[Any]:
-    """The inputs of data that need no answers: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader.
+    """The inputs of data that need no targets: a tensor, array, tuple or mapping (whole), a Dataset or a DataLoader.
 
-    Rows that `network` does not take apart from each other, as those of a graph, stay together.
+    Without `batch_size`, batches have `default` rows, or all of them where rows interact in the functions' network.
     """
     if isinstance(data, (Dataset, DataLoader)):
-        loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
-        with torch.random.fork_rng(devices=[]):
-            iterator = iter(loader)
-        while True:
-            with torch.random.fork_rng(devices=[]):
-                item = next(iterator, None)
-            if item is None:
-                return
-            yield inputs.as_tensors(_as_batch(item).x, device)
+        batches = _loaded(data if isinstance(data, DataLoader) else DataLoader(data, batch_size or default), device)
+        first = list(itertools.islice(batches, 2))
+        several = isinstance(data, Dataset) and not batch_size and functions is not None and len(first) > 1
+        if several and inputs.rows(first[0]) and interaction.keeps_whole(functions, first[0]):
+            first = [inputs.joined([*first, *batches])]
+        yield from first
+        yield from batches
+        return
     x = inputs.as_tensors(data)
     if not isinstance(x, (Tensor, Mapping, tuple)):
         raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")
-    rows = None if network is not None and hang_together(network, x) else inputs.rows(x)
-    for start in [0] if rows is None else range(0, rows, batch_size):
-        yield inputs.as_tensors(x if rows is None else inputs.between(x, start, start + batch_size), device)
+    for part in [x] if functions is None else interaction.pieces(functions, x, batch_size, default):
+        yield inputs.as_tensors(part, device)
+
+
+def _loaded(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
+    """The inputs of a loader's batches; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        iterator = iter(loader)
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            item = next(iterator, None)
+        if item is None:
+            return
+        yield inputs.as_tensors(_as_batch(item).x, device)
 
 
 def check_finite(x: Any) -> bool:

@@ -15,9 +15,9 @@ from posterity import inputs
 from posterity.added import Drop, call, in_order, switched_on
 from posterity.device_checks import indices_checked
 from posterity.errors import Error
-from posterity.rows import FAILURES, change_last, evaluation_mode, is_blocked, layout
+from posterity.rows import FAILURES, can_be_cut, change_last, evaluation_mode, grown, is_blocked, layout
 from posterity.sites import find_direct
-from posterity.state import alone, clean
+from posterity.state import alone, clean, untouched
 from posterity.transforms import untransformed
 
 T = TypeVar("T")
@@ -130,13 +130,17 @@ class Masks:
         place, kind = self.places[self.calls], KINDS[function]
         self.calls += 1
         kept = x.dim() if not kind.channels else 1 if x.dim() < kind.dims else 2
-        shape: list[int] = [size if axis < kept else 1 for axis, size in enumerate(x.shape)]
-        if place.axis is not None:
-            shape[place.axis] = 1
+        # The length of each axis of the mask, and by which step its positions are told apart: those of a row in order,
+        # positions on the axis of rows by a step of their own.
+        own = [axis for axis in range(x.dim()) if axis != place.axis]
+        axes = [
+            (size if axis < kept else 1, own.index(axis) + 1) if axis in own else (1, 0)
+            for axis, size in enumerate(x.shape)
+        ]
         if place.copies > 1 and place.axis is not None:
             x = x.unflatten(place.axis, (-1, place.copies) if place.blocked else (place.copies, -1))
-            shape.insert(place.axis + place.blocked, place.copies if place.axis < kept else 1)
-        keep = self._numbers(shape, x.device) >= int(min(p, 1 - 2**-53) * 2**63)
+            axes.insert(place.axis + place.blocked, (place.copies if place.axis < kept else 1, 0))
+        keep = self._numbers(axes, x.device) >= int(min(p, 1 - 2**-53) * 2**63)
         if kind.alpha:
             low = -1.7580993408473766
             a = ((1 - p) * (1 + p * low**2)) ** -0.5 if p < 1 else 0.0
@@ -145,15 +149,16 @@ class Masks:
             result = x * (keep.to(x.dtype) * (1 / (1 - p) if p < 1 else 0.0))
         return result.flatten(place.axis, place.axis + 1) if place.copies > 1 and place.axis is not None else result
 
-    def _numbers(self, shape: list[int], device: torch.device) -> Tensor:
-        """Whole numbers, uniform from 0 to 2⁶³ − 1."""
-        size = 1
-        for length in shape:
-            size = size * length
-        positions = torch.arange(size, device=device).view(shape)
-        if torch.compiler.is_compiling():  # which cannot hold the bounds of a product that wraps around
-            positions = positions + (self.seed & 0)
-        return _mix(_mix(self.seed + self.calls) + positions * _STEP) & (2**63 - 1)
+    def _numbers(self, axes: list[tuple[int, int]], device: torch.device) -> Tensor:
+        """Whole numbers, uniform from 0 to 2⁶³ − 1, one for each position: that of a position does not depend on how
+        many there are, so that a row which is padded further keeps its mask."""
+        positions = torch.zeros((), dtype=torch.int64, device=device)
+        for at, (length, step) in enumerate(axes):
+            along = torch.arange(length, device=device)
+            if torch.compiler.is_compiling():  # which cannot hold the bounds of a product that wraps around
+                along = along + (self.seed & 0)
+            positions = positions + (along * _STEPS[step]).view(-1, *(1,) * (len(axes) - at - 1))
+        return _mix(_mix(self.seed + self.calls) + positions) & (2**63 - 1)
 
 
 _STEP = -7046029254386353131
@@ -164,6 +169,11 @@ def _mix(z: Tensor) -> Tensor:
     z = (z ^ ((z >> 30) & (2**34 - 1))) * -4658895280553007687
     z = (z ^ ((z >> 27) & (2**37 - 1))) * -7723592293110705685
     return z ^ ((z >> 31) & (2**33 - 1))
+
+
+#: Along the first axis beside the rows, and along others, which no small whole numbers relate to it.
+_STEPS = [int(step) | 1 for step in _mix(torch.arange(16) * _STEP)]
+_STEPS[1] = _STEP
 
 
 class Plan(NamedTuple):
@@ -201,8 +211,6 @@ class Plans:
         compiling = torch.compiler.is_compiling()
         if torch.compiler.is_dynamo_compiling() and has_attention(network):
             raise Error("torch.compile would leave out the dropout of attention: export the functions instead.")
-        if not compiling and inputs.rows(x) is None:
-            raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
         key = None if compiling else tuple(tensor.shape[1:] for tensor in inputs.tensors(x))
         if key is None or key not in self.known:
             with (
@@ -210,6 +218,7 @@ class Plans:
                 contextlib.nullcontext() if compiling else torch.no_grad(),
                 evaluation_mode(network),
                 untransformed(network, x) as few,
+                contextlib.nullcontext() if compiling else untouched(network, few),
             ):
                 plan = Plan((), None, self._places(network, [], few), [], {})
                 if not plan.places and added:
@@ -254,17 +263,10 @@ class Plans:
     def _places(self, network: nn.Module, added: Sequence[Drop], x: Any) -> list[Place]:
         try:
             two, three = (_inputs_of_dropouts(network, added, _repeated(x, rows)) for rows in (2, 3))
-        except FAILURES as error:
+        except FAILURES:
             if torch.compiler.is_compiling():
                 raise
-            if not inputs.is_square(x):
-                _inputs_of_dropouts(network, added, x)  # which says what is wrong with x
-                raise Error(
-                    "The network does not run on two rows and on three, so that a row's part of a mask is not known: "
-                    "use a method without masks."
-                ) from error
-            # All of x is one datum, in which every place has a mask of its own.
-            return [Place(None)] * len(_inputs_of_dropouts(network, added, x))
+            return self._of_all(network, added, x)
         if len(two) != len(three):
             raise Error("The network calls dropout a different number of times for two rows and for three.")
         places = [_place(a.shape, b.shape) for a, b in zip(two, three, strict=True)]
@@ -274,6 +276,25 @@ class Plans:
             changed = _inputs_of_dropouts(network, added, inputs.apply(_repeated(x, 2), change_last))
             places = [_ordered(*each) for each in zip(places, two, changed, strict=True)]
         return places
+
+    def _of_all(self, network: nn.Module, added: Sequence[Drop], x: Any) -> list[Place]:
+        """Places by a pass of all rows and one of one row more, for a network that takes no few, as that of a graph.
+
+        Where it does not take one more either, all of x is one example, in which every place has a mask of its own.
+        """
+        seen, others, more = _inputs_of_dropouts(network, added, inputs.apply(x, Tensor.clone)), [], None
+        with contextlib.suppress(*FAILURES):
+            more = grown(network, x)
+            others = [] if more is None else _inputs_of_dropouts(network, added, more.x)
+        if more is None or len(seen) != len(others):
+            return [Place(None)] * len(seen)
+        sizes = more.rows, more.rows + 1
+        found = [layout(a.shape, b.shape, sizes) for a, b in zip(seen, others, strict=True)]
+        whole = [
+            at is not None and at.axis is not None and a.shape[at.axis] == sizes[0]
+            for at, a in zip(found, seen, strict=True)
+        ]
+        return [Place(at.axis if at is not None and one else None) for at, one in zip(found, whole, strict=True)]
 
 
 def _inputs_of_dropouts(network: nn.Module, added: Sequence[Drop], x: Any) -> list[Tensor]:
@@ -313,6 +334,7 @@ def _few(function: Callable[[Any], T], x: Any) -> T:
 
 def _repeated(x: Any, rows: int) -> Any:
     """The first row of x, several times."""
+    can_be_cut(x)
     return inputs.apply(x, lambda tensor: tensor[:1].repeat(rows, *[1] * (tensor.dim() - 1)))
 
 

@@ -16,10 +16,10 @@ from posterity import inputs, loading
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.functions import Functions
+from posterity.interaction import keeps_whole
 from posterity.likelihoods import Likelihood
 from posterity.posterior import Description, Posterior
 from posterity.preparing import prepared
-from posterity.rows import hang_together
 
 #: Inputs that a function meets at a time while it is measured: each such batch has statistics of its own.
 BATCH = 1_000
@@ -106,14 +106,13 @@ def measure(functions: Functions, data: Any) -> Functions:
     like = inputs.like(functions.network)
     parts = [
         inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        for x in loading.input_batches(data, BATCH, like.device, functions.network)
+        for x in loading.input_batches(data, None, like.device, functions, BATCH)
     ]
     if len(parts) > 1 and inputs.rows(parts[-1]) == 1:  # one row has no statistics
         parts[-2:] = [inputs.joined(parts[-2:])]
     found = []
-    alone = hang_together(functions.network, parts[0])
     with explained(functions.network, parts[0]):  # what functions must find out of the network, they find out here
-        functions(parts[0] if alone else inputs.between(parts[0], 0, 1))
+        functions(parts[0] if keeps_whole(functions, parts[0]) else inputs.between(parts[0], 0, 1))
     for function in functions.each():
         with _meters(norms) as meters:
             for x in parts:

@@ -21,7 +21,7 @@ def outputs(functions: Functions, x: Any) -> Tensor:
     """
     like = inputs.like(functions)
     parts = []
-    for batch in loading.input_batches(x, 1024, like.device, functions.network):
+    for batch in loading.input_batches(x, None, like.device, functions):
         loading.check_finite(batch)
         batch = inputs.apply(batch, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
         with explained(functions.network, batch):

@@ -124,8 +124,8 @@ class Posterior(nn.Module):
             return super().__call__(x, generator)  # type: ignore[no-any-return]
 
     def _led(self, generator: torch.Generator | None, x: Any) -> contextlib.AbstractContextManager[None]:
-        """Dropout and the like of a network in training follow the generator, where there is one."""
-        return contextlib.nullcontext() if generator is None or not self.training else led(generator, x)
+        """What is random in a network follows the generator, where there is one."""
+        return contextlib.nullcontext() if generator is None else led(generator, x)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow."""

@@ -12,12 +12,11 @@ from posterity import inputs, loading
 from posterity.adaptive import Rounds
 from posterity.device_checks import assertions_explained
 from posterity.errors import Error
-from posterity.explaining import explained
+from posterity.explaining import explained, sequence_first
 from posterity.functions import Functions
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
-from posterity.rows import hang_together
 from posterity.state import sharing
 
 
@@ -43,7 +42,8 @@ def predict(
     Args:
         posterior: a trained posterior; nothing of it changes.
         data: inputs as a tensor, array, tuple or mapping, or a Dataset or DataLoader (answers in it are left out).
-            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`. A posterior that keeps its
+            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`, or a module around the
+            network whose forward is `network(x.transpose(0, 1))`. A posterior that keeps its
             preprocessing, as those of the command line do, takes an array, a list of rows, a data frame, or the path of
             a table or of images, as they are: the prediction is then in the target's own units. Tensors are taken for
             what its preprocessing makes, and go to the network.
@@ -53,7 +53,8 @@ def predict(
         generator: of the draws; without one, torch's global generator is used.
         seed: in place of a generator: the draws have a stream of their own, unlike that of a constructor or of `fit`
             with the same seed.
-        batch_size: rows at a time; by default what suits the machine.
+        batch_size: rows at a time; by default what suits the machine, or all rows where they interact in the network
+            (attention between rows, batch normalisation without running statistics), as those of a graph do.
         tolerance: with "auto", a row is settled when the 95 % intervals of every class's probability and of its total
             and epistemic uncertainty (nats) are within ± tolerance and the leading class is the first beyond its
             interval. Of real numbers: those of mean, standard deviation and its epistemic part, in units of the
@@ -123,19 +124,20 @@ def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | 
     like, make = inputs.like(posterior), kind(posterior.likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
-    for x in loading.input_batches(
-        data, batch_size or (8192 if like.is_cuda else 1024), like.device, posterior.network
-    ):
+    drawn = functions.sets[0] if isinstance(functions, Rounds) else functions
+    for x in loading.input_batches(data, batch_size, like.device, drawn, 8192 if like.is_cuda else 1024):
         masked = loading.check_finite(x)
         x = inputs.apply(x, lambda t: t.to(like.dtype) if t.is_floating_point() else t)
-        if isinstance(functions, Rounds) and hang_together(posterior.network, x):
-            raise Error('samples="auto" settles rows one by one, and these hang together: give a number of samples.')
         with explained(posterior.network, x):
             for part in functions.parts(x):
                 if isinstance(functions, Rounds):
                     parts.append(functions.predict(part, make).to(home))
                 else:
                     parts.append(make.gather(functions.stream(part), posterior.likelihood).to(home))
+                if not parts[1:] and (why := sequence_first(posterior.network, part)):
+                    if len(parts[0].total) != inputs.rows(part):
+                        raise Error(why)
+                    warnings.warn(why, stacklevel=4)
                 if masked and bool(parts[-1].total.isnan().any()):
                     raise Error("The inputs hold −∞, and what the network makes of it is no number: fill it first.")
     if not parts:

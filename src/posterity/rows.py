@@ -36,29 +36,45 @@ class Layout(NamedTuple):
     blocked: bool | None = None
 
 
-@torch.no_grad()
-def hang_together(network: nn.Module, x: Any) -> bool:
-    """Whether the rows of x cannot be taken apart, as those of a graph: the network takes all, but not two of them."""
-    if torch.compiler.is_compiling() or not inputs.is_square(x):
-        return False
-    like = inputs.like(network)
+class Grown(NamedTuple):
+    """An input that cannot be cut into rows, as a graph, with one row more.
 
-    def taken(x: Any) -> bool:
-        # A copy: a network may write into its inputs.
-        x = inputs.apply(x, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype, copy=True))
-        try:
-            with untouched(network, x), evaluation_mode(network):
-                inputs.call(network, x)
-        except FAILURES:
-            return False
-        return True
+    Args:
+        x: the input with its last row once more.
+        at: which of its tensors has the rows, the first of several.
+        rows: how many there were.
+    """
 
-    return not taken(inputs.between(x, 0, 2)) and taken(x)
+    x: Any
+    at: int
+    rows: int
+
+
+def grown(network: nn.Module, x: Any) -> Grown | None:
+    """x with one row more, where a tensor of it has as many as the output, or all have; else None."""
+    rows, given = inputs.rows(x), inputs.tensors(x)
+    if rows is None:
+        with untouched(network, x), evaluation_mode(network), torch.no_grad():
+            results = inputs.results(inputs.call(network, inputs.apply(x, Tensor.clone)))
+        rows = next(
+            (len(result) for result in results if result.dim() and any(len(result) == len(t) for t in given)), 0
+        )
+    if not rows:
+        return None
+    more = inputs.apply(x, lambda tensor: torch.cat([tensor, tensor[-1:]]) if len(tensor) == rows else tensor)
+    return Grown(more, next(at for at, tensor in enumerate(given) if len(tensor) == rows), rows)
 
 
 def first_rows(x: Any, count: int) -> Any:
     """The first `count` rows of x, from the start again where there are fewer."""
+    can_be_cut(x)
     return inputs.apply(x, lambda tensor: tensor[torch.arange(count, device=tensor.device) % len(tensor)])
+
+
+def can_be_cut(x: Any) -> None:
+    """Raise one of `FAILURES` where the tensors of x do not agree on a number of rows."""
+    if not torch.compiler.is_compiling() and inputs.rows(x) is None:
+        raise ValueError("The inputs have different numbers of rows on axis 0 of their tensors.")
 
 
 def few(function: Callable[[Any], T], x: Any) -> T:
@@ -69,29 +85,46 @@ def few(function: Callable[[Any], T], x: Any) -> T:
         return function(inputs.apply(x, Tensor.clone))
 
 
-def find(sites: "list[Site]", network: nn.Module, x: Any) -> None:
-    """The layouts of the sites that batches of two and three rows pass and that have none yet."""
+def find(sites: "list[Site]", network: nn.Module, x: Any) -> int | None:
+    """The layouts of the sites that batches of two and of three rows pass and that have none yet.
+
+    Where a network does not take these, all rows and one more are passed; the number of the tensor of x that has the
+    rows is returned then.
+    """
+    sizes, more = (2, 3), None
     try:
-        few = [watch(sites, network, first_rows(x, count)) for count in (2, 3)]
+        passes = [watch(sites, network, first_rows(x, count)) for count in sizes]
     except FAILURES:
-        for site, seen in zip(sites, watch(sites, network, x), strict=True):
-            site.called, site.shared = bool(seen), "the network does not run on batches of two and of three rows"
-        return
-    for site, two, three in zip(sites, *few, strict=True):
+        passes = [watch(sites, network, inputs.apply(x, Tensor.clone))]
+        try:
+            if (more := grown(network, x)) is not None:
+                passes, sizes = [*passes, watch(sites, network, more.x)], (more.rows, more.rows + 1)
+        except FAILURES:
+            more = None
+        if more is None:
+            for site, seen in zip(sites, passes[0], strict=True):
+                site.called, site.shared = bool(seen), "the network does not run on batches of two and of three rows"
+            return None
+    for site, one, other in zip(sites, *passes, strict=True):
         if site.layouts or site.shared:
             continue
-        site.called = bool(two)
-        if len(two) != len(three):  # training may have left it out this time
+        site.called = bool(one)
+        if len(one) != len(other):  # training may have left it out this time
             site.called, site.shared = not network.training, None if network.training else APART
             continue
         for argument in site.arguments:
-            shapes = [(a[argument], b[argument]) for a, b in zip(two, three, strict=True) if argument in a]
-            layouts = {layout(*pair) for pair in shapes}
-            if None in layouts or len(layouts) > 1:
+            shapes = [(a[argument], b[argument]) for a, b in zip(one, other, strict=True) if argument in a]
+            layouts = {layout(*pair, sizes) for pair in shapes}
+            folded = more is not None and any(
+                at and at.axis is not None and a[at.axis] != sizes[0] for a, _ in shapes for at in layouts
+            )
+            if None in layouts or len(layouts) > 1 or folded:
                 site.shared = APART
             elif layouts:
                 site.layouts[argument] = layouts.pop()  # type: ignore[assignment]
-    find_order(sites, network, x)
+    if more is None:
+        find_order(sites, network, x)
+    return None if more is None else more.at
 
 
 def find_order(sites: "list[Site]", network: nn.Module, x: Any) -> None:
@@ -162,12 +195,12 @@ def unnested(modules: list[nn.TransformerEncoder]) -> Iterator[None]:
             module.use_nested_tensor = use
 
 
-def layout(two: tuple[int, ...], three: tuple[int, ...]) -> Layout | None:
-    """The layout of inputs that have these shapes for two and for three rows; None where it cannot be told."""
-    if len(two) != len(three):
+def layout(one: tuple[int, ...], other: tuple[int, ...], rows: tuple[int, int] = (2, 3)) -> Layout | None:
+    """The layout of inputs that have these shapes for so many rows; None where it cannot be told."""
+    if len(one) != len(other):
         return None
-    follows = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
-    if len(follows) > 1 or any(3 * two[axis] != 2 * three[axis] for axis in follows):
+    follows = [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+    if len(follows) > 1 or any(rows[1] * one[axis] != rows[0] * other[axis] for axis in follows):
         return None
     return Layout(follows[0] if follows else None)
 

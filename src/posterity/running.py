@@ -100,6 +100,7 @@ class Run:
             group |= {"capturable": True} if "capturable" in group else {}
         self.compiled = None if not compile else compiled(self.objective, "inductor" if compile is True else compile)
         self.rows: int | None = None
+        self.held = 1024  # rows of held-out data at a time
         self.dtype = inputs.like(posterior).dtype
         self.epochs = self.count = self.since = 0
         # The loss and its likelihood, summed over an epoch's steps; its other term in the last step; and β. All are
@@ -273,7 +274,7 @@ class Run:
         total, rows = 0.0, 0.0
         draws = min(self.posterior.draws, 32)
         generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
-        batches = Batches(data, 1024, False, self.sum.device, self.processes.rank, self.processes.count)
+        batches = Batches(data, self.held, False, self.sum.device, self.processes.rank, self.processes.count)
         with self.processes.whole():
             for batch in batches.epoch(0):
                 if batch.y is None:

@@ -47,6 +47,7 @@ class Sites:
                 self.sites.append(site)
         self.encoders = rows.encoders(network)
         self.probed: tuple[int, ...] | None = None
+        self.leading: dict[tuple[int, ...], int | None] = {}
         self.others: dict[tuple[int, ...], list[Any]] = {}
         self.known = direct is not None or not self._hooked
         for site in self._hooked:
@@ -137,13 +138,18 @@ class Sites:
             if known:
                 return
             with untransformed(network, x) as x:
-                rows.find(hooked, network, x)
+                self.leading[axes] = rows.find(hooked, network, x)
                 missed = [site for site in hooked if not site.called]
                 if missed and network.training:  # layers that training left out this time
                     with rows.evaluation_mode(network):
                         rows.find(missed, network, x)
                 self._find_direct(network, x)
             self.probed = axes
+
+    def rows(self, x: Any) -> int:
+        """How many rows x has: those of its tensors, or of the one that has them; 1 where none of several has."""
+        count, at = inputs.rows(x), self.leading.get(inputs.axes(x))
+        return count if count is not None else 1 if at is None else len(inputs.tensors(x)[at])
 
     def find_direct(self, network: nn.Module, x: Any) -> None:
         """Establish, once, which layers the network uses without calling them."""

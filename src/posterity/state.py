@@ -249,6 +249,23 @@ def home(generator: torch.Generator | None) -> torch.device | None:
     return None if generator is None else generator.device
 
 
+def random_states(x: Any) -> list[bytes]:
+    """Where torch's generators stand: that of the processor, and those of the devices where x is."""
+    return [generator.get_state().numpy().tobytes() for generator in _generators(x)]
+
+
+def set_random_states(states: list[bytes], x: Any) -> None:
+    """Put torch's generators back to where they stood."""
+    for generator, state in zip(_generators(x), states, strict=True):
+        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _generators(x: Any) -> list[torch.Generator]:
+    """torch's own generators: that of the processor, and those of the CUDA devices where x is."""
+    devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
+    return [torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)]
+
+
 @contextlib.contextmanager
 def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
     """Let what takes no generator follow this one; the global generators are left as they were.
@@ -259,10 +276,10 @@ def seeded(generator: torch.Generator | None, x: Any) -> Iterator[None]:
         yield
         return
     seed = int(torch.randint(2**62, (), generator=generator, device=home(generator)))
-    devices = sorted({tensor.get_device() for tensor in inputs.tensors(x) if tensor.is_cuda})
-    with alone(), torch.random.fork_rng(devices=devices):
-        for own in (torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)):
-            own.manual_seed(seed)
+    own = _generators(x)
+    with alone(), torch.random.fork_rng(devices=[each.device.index for each in own[1:]]):
+        for each in own:
+            each.manual_seed(seed)
         yield
 
 

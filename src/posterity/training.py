@@ -20,6 +20,7 @@ from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.history import History
 from posterity.holdout import as_pair, first_rows, hold_out
+from posterity.interaction import interacts, trained_whole
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.loading import Batches, warn_of_weights
 from posterity.objective import arrange
@@ -28,7 +29,6 @@ from posterity.preparing import prepared_data
 from posterity.processes import accelerate, team
 from posterity.progress import Bar, Stop, wanted
 from posterity.randomness import generators
-from posterity.rows import hang_together
 from posterity.running import LOOK_EVERY, Run, Settings
 from posterity.storage import storable
 from posterity.streams import numpy_seed
@@ -77,11 +77,14 @@ def fit(
         data: `(x, y)` or `(x, y, weight)` of tensors or arrays, a Dataset or a DataLoader. A row of weight 2 counts as
             that row twice, also against the prior, so weights are 1 in the mean where each row counts once. A mapping,
             or batches that are mappings, hold the targets as "labels" and the network's keyword arguments beside them.
-            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`.
+            Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`, or a module around the
+            network whose forward is `network(x.transpose(0, 1))`.
         likelihood: of y; a copy is attached to the posterior, and a learned noise is trained with it: it is
             `posterior.likelihood` that holds what was learned.
         epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
-        batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128.
+        batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128. Of data in memory whose
+            rows interact in the network's evaluation mode (attention between rows, graphs, batch normalisation without
+            running statistics) every step has all rows, in their order, unless this is smaller.
         lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
         lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
             (10 for IBNN), which LIVI has too. A learned noise has ten times `lr`.
@@ -104,8 +107,9 @@ def fit(
             do the same in every step: a count or a coin of Python's own would be frozen.
         clip: largest norm of the gradient.
         augment: a function that changes the inputs of every step, on the device (see `posterity.augmentation`).
-        validation: data, or the share of the training data to hold out; the parameters of the epoch with the lowest
-            negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than 500 rows 50 or a fifth.
+        validation: data, or the share of the training data to hold out (by weight, where rows interact); the parameters
+            of the epoch with the lowest negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than
+            500 rows 50 or a fifth.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there; a run with other
             settings, or other data in memory, is refused. What workers of a loader draw that outlive an epoch
             (`persistent_workers=True`) is not drawn again.
@@ -139,21 +143,21 @@ def fit(
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
     data, validation = (prepared_data(posterior, as_pair(part)) for part in (data, validation))
+    rows = None if batch_size is None else count(batch_size, "batch_size")
     if isinstance(validation, float | str):
         # Runs of before were not stratified, and go on with the rows that they have.
-        data, validation = hold_out(data, validation, seed, found is None or "functions" in found.settings)
+        stratified = found is None or "functions" in found.settings
+        data, validation = hold_out(data, validation, seed, stratified, lambda x: interacts(posterior, x, rows))
+        if size is None and validation is not None and validation[0] is data[0]:  # held out by weight
+            size = int(data[2].count_nonzero())
     rank, processes = team()
-    rows = None if batch_size is None else count(batch_size, "batch_size")
     batches = Batches(data, rows, True, where, rank, processes)
     batches.size = batches.size if size is None else count(size, "size")
     if not batches.size:
         what = "The loader gives whole batches" if batches.whole else "The data have no length"
         raise Error(f"{what}: give size=, the number of data in the training set.")
-    if batches.memory is not None and hang_together(posterior.network, batches.memory.x):
-        raise Error(
-            "The rows of these inputs hang together, as those of a graph do, and fit would take them apart: give "
-            "torch.utils.data.DataLoader([(x, y)], batch_size=None), with size= the number of answers."
-        )
+    if batches.memory is not None and trained_whole(posterior, batches.memory.x, rows, processes):
+        batches.batch_size, batches.shuffle = batches.rows or 1, False
     if batches.memory is not None and batches.memory.weight is not None:
         warn_of_weights(float(batches.memory.weight.sum()), int(batches.memory.weight.count_nonzero()))
     _look(posterior.likelihood, data)
@@ -214,7 +218,10 @@ def fit(
             history, best = run.restore(found)
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(generators(where))
-        if run.processes.count == 1 and (first := first_rows(validation)) is not None:
+        memory = None if validation is None else Batches(validation, 1).memory
+        if memory is not None and interacts(posterior, memory.x):
+            run.held = inputs.rows(memory.x) or run.held
+        elif run.processes.count == 1 and (first := first_rows(validation)) is not None:
             run.validate(first)  # a mistake in them comes out now, not after an epoch
         bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, run.count))
         stop = stack.enter_context(Stop(checkpoint))

@@ -23,6 +23,7 @@ from posterity.errors import Error
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.explaining import explained
 from posterity.functions import Functions
+from posterity.interaction import pieces
 from posterity.posterior import Posterior, count, flag, one_of, positive
 from posterity.predicting import predict
 from posterity.prediction import GaussianPrediction, kind
@@ -62,7 +63,7 @@ def fgsm(
     bounds: Bounds | None = None,
     samples: int | None = None,
     generator: torch.Generator | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
 ) -> Tensor:
     """The fast gradient sign method: inputs of the shape of x, one step away.
 
@@ -81,7 +82,7 @@ def fgsm(
         bounds: what inputs may not leave, in units of x (see `pixel_bounds`); one that is outside goes no further.
         samples: n; by default what suits the method.
         generator: of the functions; without one, torch's global generator.
-        batch_size: rows at a time.
+        batch_size: rows at a time; by default 256, or all of them where rows interact.
 
     Example:
         >>> import posterity, torch
@@ -114,7 +115,7 @@ def pgd(
     bounds: Bounds | None = None,
     samples: int | None = None,
     generator: torch.Generator | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
 ) -> Tensor:
     """Projected gradient ascent: of all the inputs on its way, for each row the one with the least log p̄(y | x).
 
@@ -133,7 +134,7 @@ def pgd(
         bounds: what inputs may not leave, in units of x (see `pixel_bounds`); one that is outside goes no further.
         samples: how many functions are attacked; by default what suits the method.
         generator: of the functions and the start; without one, torch's global generator.
-        batch_size: rows at a time.
+        batch_size: rows at a time; by default 256, or all of them where rows interact.
 
     Example:
         >>> import posterity, torch
@@ -228,15 +229,16 @@ def _drawn(posterior: Posterior, samples: int | None, generator: torch.Generator
 
 
 def _directions(
-    posterior: Posterior, functions: Functions, x: Tensor, y: Tensor, batch_size: int, each: bool = False
+    posterior: Posterior, functions: Functions, x: Tensor, y: Tensor, batch_size: int | None, each: bool = False
 ) -> tuple[Tensor, Tensor]:
     """log p̄(y | x), `[n]`, and the signs that lessen it, of the shape of x; with `each`, averages over functions."""
     like = inputs.like(posterior)
     recurrent = any(isinstance(module, nn.RNNBase) for module in functions.modules())
+    rows = None if batch_size is None else count(batch_size, "batch_size")
     found, done = [], 0
     # cuDNN has no backward pass for recurrent layers in evaluation mode.
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False) if recurrent else contextlib.nullcontext():
-        for batch in x.to(like.device, like.dtype).split(count(batch_size, "batch_size")):
+        for batch in pieces(functions, x.to(like.device, like.dtype), rows, 256):
             if each:
                 functions.rows_at_once = len(batch)  # one function at a time: each has a gradient of its own
             for part in [batch] if each else functions.parts(batch):

@@ -10,6 +10,7 @@ from posterity import inputs, shares
 from posterity.added import add, call, reasons_against, switched_on
 from posterity.errors import Error
 from posterity.functions import Functions
+from posterity.interaction import needs_own_passes
 from posterity.layers import Selector, own_parameters, walk
 from posterity.masks import Answer, Masks, Plan, Plans, fresh, none, rate_of
 from posterity.posterior import DECAY, RATE, Description, Entry, Posterior, as_generator, count, positive
@@ -78,20 +79,24 @@ class MCDropout(Posterior):
         names = [name for name, reason in self.reasons.items() if reason is None]
         self.added = add(network, names, self.rate_added)
         self.plans = Plans(spare=not self.chosen, wanted=bool(self.own) or self.rate_added > 0)
+        self.passes: dict[Any, bool] = {}
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under masks that are fresh for every row and sample, `[samples, batch, ...]`."""
         rows = inputs.rows(x)
-        if rows is None:
-            raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
         plan = self.plans.find(self.network, self.added, x) if self.added else Plan((), None, [], [], {})
         added = [site for site in self.added if site.name in plan.added]
-        if self.samples > 1:
+        own = rows is None or (self.samples > 1 and needs_own_passes(self, x, self.passes))
+        if self.samples > 1 and not own:
             x = inputs.apply(x, lambda tensor: tensor.repeat(self.samples, *[1] * (tensor.dim() - 1)))
         mode = contextlib.nullcontext() if self.network.training else Answer(fresh)
-        with seeded(generator, x), mode, switched_on(added, plan.direct), shares.copied(self.samples):
-            out = inputs.output(call(self.network, added, x), self.output)
-        return out.view(self.samples, rows, *out.shape[1:])
+        with seeded(generator, x), mode, switched_on(added, plan.direct):
+            if own:
+                each = inputs.copies(x, self.samples)
+                return torch.stack([inputs.output(call(self.network, added, x), self.output) for x in each])
+            with shares.copied(self.samples):
+                out = inputs.output(call(self.network, added, x), self.output)
+        return out.unflatten(0, (self.samples, -1))
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:
         """Zero: weight decay stands for the prior."""

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from posterity import inputs, mixtures, shares
 from posterity.errors import Error
 from posterity.functions import Functions
+from posterity.interaction import needs_own_passes
 from posterity.layers import Selector, own_parameters, select, walk
 from posterity.likelihoods import wide
 from posterity.pairs import mirrored
@@ -136,6 +137,7 @@ class IBNN(Posterior):
             )
         self.kinds = NOISES[noise] + (("bias",) if bias_noise else ())
         self.sites = Sites(network, self.kinds, names)
+        self.passes: dict[Any, bool] = {}
         like = inputs.like(network).detach()
         shape, generator = (self.components, self.sites.size), as_generator(seed, generator)
         prior = standard_deviations(prior_std, like, self.sites.size, "node")
@@ -158,13 +160,14 @@ class IBNN(Posterior):
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
         """Outputs under noise that is fresh for every row and sample, `[samples, batch, ...]`."""
-        rows = inputs.rows(x)
-        if rows is None:
-            raise Error("The inputs need the same number of rows on axis 0 of each tensor.")
         self.sites.find_rows(self.network, x)
+        rows = self.sites.rows(x)
+        noise = shares.part(self._training_noise(shares.whole(rows), generator))
+        if inputs.rows(x) is None or (self.samples > 1 and needs_own_passes(self, x, self.passes)):
+            each = zip(inputs.copies(x, self.samples), noise.unflatten(0, (-1, self.samples)).unbind(1), strict=True)
+            return torch.stack([inputs.output(self.sites.run(self.network, *draw), self.output) for draw in each])
         if self.samples > 1:
             x = inputs.apply(x, lambda tensor: tensor.repeat_interleave(self.samples, 0))
-        noise = shares.part(self._training_noise(shares.whole(rows), generator))
         result = self.sites.run(self.network, x, noise)
         out = inputs.output(result, self.output)
         return out.view(rows, self.samples, *out.shape[1:]).transpose(0, 1)

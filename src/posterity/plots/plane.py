@@ -9,6 +9,7 @@ from torch import Tensor
 from posterity import inputs
 from posterity.errors import Error
 from posterity.functions import Functions
+from posterity.interaction import keeps_whole, pieces
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian
 from posterity.methods.ibnn import IBNN
 from posterity.posterior import count, positive
@@ -144,7 +145,8 @@ def _rows(posterior: IBNN, x: Any, y: Any, most: int) -> tuple[Any, Tensor]:
     n = inputs.rows(x)
     if not n or not y.dim() or len(y) != n:
         raise Error(f"The data need rows, and as many answers as inputs; there are {n or 0} and {tuple(y.shape)}.")
-    chosen = torch.linspace(0, n - 1, min(count(most, "rows"), n), dtype=torch.float64).round().long()
+    most = n if count(most, "rows") < n and keeps_whole(posterior.mean(), x) else min(most, n)
+    chosen = torch.linspace(0, n - 1, most, dtype=torch.float64).round().long()
     x = inputs.apply(inputs.take(x, chosen), lambda t: t.to(like.dtype) if t.is_floating_point() else t)
     return x, y[chosen.to(y.device)]
 
@@ -152,10 +154,11 @@ def _rows(posterior: IBNN, x: Any, y: Any, most: int) -> tuple[Any, Tensor]:
 def _measured(posterior: IBNN, functions: Functions, data: tuple[Any, Tensor]) -> tuple[Tensor, Tensor]:
     """Negative log-likelihood per datum and error of each function, [n] each, float64."""
     x, y = data
-    loss, wrong, seen = [], [], 0
-    for start in range(0, len(y), ROWS_AT_ONCE):
-        answers = y[start : start + ROWS_AT_ONCE]
-        parts = list(functions.stream(inputs.between(x, start, start + ROWS_AT_ONCE)))
+    loss, wrong, seen, done = [], [], 0, 0
+    for some in pieces(functions, x, default=ROWS_AT_ONCE):
+        done += inputs.rows(some) or 0
+        answers = y[done - (inputs.rows(some) or 0) : done]
+        parts = list(functions.stream(some))
         loss.append(torch.cat([-posterior.likelihood.log_prob(out, answers).double().sum(1) for out in parts]))
         errors = [_errors(posterior, out, answers) for out in parts]
         wrong.append(torch.cat([found for found, _ in errors]))
