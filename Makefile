@@ -1,7 +1,8 @@
-# make demo: a first result.  make test: everything that must hold.  Both install what they need into .venv.
+# make demo: a first result.  make test: everything that must hold.  Each installs what it needs, no more, into .venv.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 INSTALLED := $(VENV)/.installed
 # Two cores: one thread a worker is faster and steadier than two that share.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
@@ -10,13 +11,17 @@ TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[cli]"
+	touch $@
+
+$(INSTALLED): $(DEMO)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all,export,huggingface,docs,dev]"
 	touch $@
 
-demo: install
+demo: $(DEMO)
 	$(BIN)/posterity demo
 
 lint: install
