@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import multiprocessing
+import random
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -273,3 +275,119 @@ def test_how_functions_run_makes_no_difference_but_rounding(name, monkeypatch):
     found += [("small parts", output) for output in outputs()]
     for way, output in found:
         torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5, msg=str(way))
+
+
+class Draws(Dataset):
+    """Rows that are made different by the generators of torch, numpy and Python."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, row: int):
+        return X[row] + torch.rand(()) + np.random.rand() + random.random(), Y[row]
+
+
+def trained(name: str, seed: int, **options) -> list[torch.Tensor]:
+    """Parameters and history of a fit, of a data set that draws or of tensors, with held-out rows."""
+    with state.ONE_AT_A_TIME:  # which seeds the generators of all threads
+        posterior = made(name)
+    options = {"epochs": 3, "batch_size": 4, "validation": (X, Y), "seed": seed, "progress": False} | options
+    history = posterity.fit(posterior, Draws() if seed % 2 else (X, Y), **options)
+    records = [torch.tensor(history.column(key), dtype=torch.float64) for key in ("nll", "divergence", "validation")]
+    return [value.clone() for value in posterior.state_dict().values()] + records
+
+
+def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def states() -> list:
+    return [torch.get_rng_state().tolist(), random.getstate(), [part.tolist() for part in np.random.get_state()[1:2]]]
+
+
+@pytest.mark.parametrize("name", ["ibnn", "dropout", "ensemble", "bbb"])
+def test_fits_in_threads_train_what_each_trains_alone(name, impatient):
+    """While another thread predicts, with the same generators of the process."""
+    jobs = [(seed, precision) for seed in (0, 1, 2) for precision in ("no", "bf16")]
+    expected = [trained(name, seed, precision=precision) for seed, precision in jobs]
+    before, done = states(), threading.Event()
+    posterior = made(name).eval()
+
+    def predict() -> None:
+        while not done.is_set():
+            posterity.predict(posterior, DataLoader(Draws(), 4), 3, generator(0))
+
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+        beside = pool.submit(predict)
+        try:
+            found = list(pool.map(lambda job: trained(name, job[0], precision=job[1]), jobs))
+        finally:
+            done.set()
+        beside.result()
+    assert all(equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert states()[0] == before[0]
+
+
+def test_a_callback_may_fit_and_predict_in_threads_of_its_own():
+    expected, inner = trained("ibnn", 1), trained("ibnn", 3)
+    within = []
+
+    def callback(record, posterior):
+        within.append(trained("ibnn", 3))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for probs in pool.map(lambda seed: posterity.predict(posterior, X, 3, generator(seed)).probs, range(4)):
+                assert bool(probs.isfinite().all())
+            within.append(pool.submit(trained, "ibnn", 3).result(timeout=60))
+
+    assert equal(trained("ibnn", 1, callbacks=callback), expected)
+    assert len(within) == 6
+    assert all(equal(one, inner) for one in within)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_seed_decides_what_a_data_set_draws_by_numpy_and_python(workers):
+    ends = []
+    for seed in (1, 2):
+        posterior = made("map")
+        data = DataLoader(Draws(), 4, shuffle=True, num_workers=workers)
+        random.seed(seed)
+        np.random.seed(seed)
+        now = states()
+        posterity.fit(posterior, data, epochs=2, seed=0, progress=False)
+        assert states() == now
+        ends.append(list(posterior.state_dict().values()))
+    assert equal(*ends)
+
+
+def test_a_seed_decides_what_an_augmentation_draws_by_numpy_and_python():
+    def noisy(x):
+        return x + np.random.rand() + random.random()
+
+    ends = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        ends.append(trained("map", 0, augment=noisy))
+    assert equal(*ends)
+
+
+def test_a_worker_that_is_forked_by_a_thread_that_has_the_lock_can_use_threads():
+    posterior = made("ibnn").eval()
+    expected = posterity.predict(posterior, X, 3, generator(0)).probs.tolist()
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            task = pool.submit(lambda: posterity.predict(posterior, X, 3, generator(0)).probs.tolist())
+            queue.put(task.result(timeout=30))
+
+    with state.ONE_AT_A_TIME:
+        child = context.Process(target=work)
+        child.start()
+    try:
+        assert queue.get(timeout=60) == expected
+    finally:
+        child.kill()
+        child.join()

@@ -27,6 +27,7 @@ from posterity.methods import TABLE
 from posterity.posterior import Posterior, count, one_of
 from posterity.predicting import predict
 from posterity.prediction import GaussianPrediction
+from posterity.randomness import leave_as_found, turn
 from posterity.streams import stream
 from posterity.training import fit
 
@@ -150,8 +151,7 @@ class _Estimator(BaseEstimator):
         options = _options(self.options, cls, "options")
         if isinstance(self.network, nn.Module) or not (self.network is None or callable(self.network)):
             raise Error("network must be a function that takes the numbers of inputs and outputs and makes a network.")
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.seed_)
+        with leave_as_found(), turn(seed=self.seed_):
             if self.network is not None:
                 network = self.network(inputs, outputs)
             else:

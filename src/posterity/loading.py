@@ -22,6 +22,7 @@ from torch.utils.data import (
 from posterity import inputs, interaction, shares
 from posterity.batch_samplers import Cut, Joining, Start, length, loader_of, spans
 from posterity.errors import Error
+from posterity.randomness import turn
 from posterity.shares import Share
 from posterity.streams import numpy_seed
 from posterity.wording import number
@@ -106,13 +107,11 @@ class Batches:
         assert self.loader is not None
         for own in _generators(self.loader):
             own.manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with turn(seed=seed):
             iterator = iter(self.loader)
         # A sampler draws its order at the first `next`, a data set its augmentation at each: both are seeded.
         for index in itertools.count():
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(numpy_seed(seed, index))
+            with turn(seed=numpy_seed(seed, index)):
                 item = next(iterator, None)
             if item is None:
                 self._look_at_weights()
@@ -303,10 +302,10 @@ def input_batches(
 
 def _loaded(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
     """The inputs of a loader's batches; torch's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
+    with turn():
         iterator = iter(loader)
     while True:
-        with torch.random.fork_rng(devices=[]):
+        with turn():
             item = next(iterator, None)
         if item is None:
             return

@@ -13,28 +13,45 @@ from torch.overrides import TorchFunctionMode
 from posterity import shares
 from posterity.errors import Error
 from posterity.masks import KINDS
+from posterity.state import ONE_AT_A_TIME
 
 
-@contextlib.contextmanager
-def accelerate(device: torch.device, precision: str) -> Iterator[Any]:
-    """An Accelerator of this run's own: what a caller had set up is there again afterwards."""
-    if precision not in ("no", "bf16", "fp16"):
-        raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
-    if precision == "fp16" and device.type == "cpu":
-        warnings.warn('On a processor precision="fp16" changes nothing: give "bf16" there.', stacklevel=4)
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, GradientState, PartialState
+class Accelerate:
+    """An Accelerator of one run's own, in the state that Accelerate keeps for a whole process and all its threads.
 
-    states = [state._shared_state for state in (AcceleratorState, PartialState, GradientState)]
-    before = [dict(state) for state in states]
-    for state in states:
-        state.clear()
-    try:
-        yield Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-    finally:
-        for state, values in zip(states, before, strict=True):
+    Within `turn` that state is this run's; what a caller, or another run, had set up is there again afterwards.
+    """
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        if precision not in ("no", "bf16", "fp16"):
+            raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
+        if precision == "fp16" and device.type == "cpu":
+            warnings.warn('On a processor precision="fp16" changes nothing: give "bf16" there.', stacklevel=3)
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState, GradientState, PartialState
+
+        kept: Any = (AcceleratorState, PartialState, GradientState)
+        self.states: list[dict[str, Any]] = [state._shared_state for state in kept]
+        self.own: list[dict[str, Any]] = [{} for _ in kept]
+        with self.turn():
+            self.accelerator: Any = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """In here Accelerate's state is that of this run, and other threads wait."""
+        with ONE_AT_A_TIME:
+            before = self._replace(self.own)
+            try:
+                yield
+            finally:
+                self.own = self._replace(before)
+
+    def _replace(self, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        before = [dict(state) for state in self.states]
+        for state, value in zip(self.states, values, strict=True):
             state.clear()
-            state.update(values)
+            state.update(value)
+        return before
 
 
 def team() -> tuple[int, int]:
@@ -53,8 +70,7 @@ class Processes:
     """
 
     def __init__(self, accelerator: Any) -> None:
-        self.accelerator = accelerator
-        self.rank, self.count = accelerator.process_index, accelerator.num_processes
+        self.device, self.rank, self.count = accelerator.device, accelerator.process_index, accelerator.num_processes
         self.main = self.rank == 0
         self.sharded = self.count > 1 and os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
         self.objective: Any = None
@@ -71,12 +87,11 @@ class Processes:
             from torch.distributed.fsdp import fully_shard
 
             self.hooks = [(m, dict(m._load_state_dict_post_hooks)) for m in objective.modules()]
-            mesh = init_device_mesh(self.accelerator.device.type, (self.count,))
+            mesh = init_device_mesh(self.device.type, (self.count,))
             self.numbers = [p for p in objective.parameters() if p.dim() == 0]  # which cannot be cut
             return fully_shard(objective, mesh=mesh, ignored_params=set(self.numbers))
-        device = self.accelerator.device
         return nn.parallel.DistributedDataParallel(
-            objective, device_ids=[device] if device.type == "cuda" else None, find_unused_parameters=True
+            objective, device_ids=[self.device] if self.device.type == "cuda" else None, find_unused_parameters=True
         )
 
     def reduce(self) -> None:
@@ -93,7 +108,7 @@ class Processes:
         """The sums over all processes."""
         if self.count == 1:
             return list(values)
-        return self._sum(torch.tensor(values, dtype=torch.float64, device=self.accelerator.device)).tolist()
+        return self._sum(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
 
     def any(self, *flags: bool) -> list[bool]:
         """Whether each holds in any process."""

@@ -22,8 +22,8 @@ from posterity.objective import Objective, arrange, compiled, layout
 from posterity.optimisers import described, groups, optimizer_of, rates_of
 from posterity.posterior import Posterior
 from posterity.predicting import predict
-from posterity.processes import Processes
-from posterity.randomness import generators, reseed
+from posterity.processes import Accelerate, Processes
+from posterity.randomness import reseed, turn
 from posterity.streams import numpy_seed, seed_of
 
 #: Steps between two looks at the loss on a device, each of which waits for it.
@@ -75,7 +75,7 @@ class Run:
         posterior: Posterior,
         settings: Settings,
         device: torch.device,
-        accelerator: Any,
+        accelerate: Accelerate,
         rates: tuple[schedules.Schedule, schedules.Schedule],
         beta: schedules.Schedule,
         compile: bool | str,
@@ -84,10 +84,12 @@ class Run:
         optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     ) -> None:
         self.posterior, self.settings, self.steps = posterior.to(device), settings, settings.steps
-        self.accelerator, self.beta, self.processes = accelerator, beta, Processes(accelerator)
+        self.accelerate, self.accelerator, self.beta = accelerate, accelerate.accelerator, beta
+        with accelerate.turn():
+            self.processes = Processes(self.accelerator)
         self.layout = layout(posterior, device, settings.precision)
         arrange(posterior.network, self.layout)
-        graph = graph and device.type == "cuda" and self.processes.count == 1 and accelerator.scaler is None
+        graph = graph and device.type == "cuda" and self.processes.count == 1 and self.accelerator.scaler is None
         self.objective: Any = self.processes.wrap(Objective(posterior, settings.size, augment, self.layout))
         of = groups(posterior, settings.lr, settings.lr_posterior, settings.weight_decay)
         self.optimizer = optimizer_of(optimizer, of, settings.lr)
@@ -114,7 +116,6 @@ class Run:
         """One step of the optimiser; all that is random in it is a function of the seed and the step's number."""
         if batch.y is None:
             raise Error("Training needs answers: the data give inputs alone.")
-        reseed(numpy_seed(self.settings.seed, 2, self.count), self.sum.device)
         t = self._time(self.since)
         if self.since == self.steps:
             warnings.warn(
@@ -128,7 +129,8 @@ class Run:
             else:
                 group["lr"] = rate * schedule(t)
         self.beta_now.fill_(self.beta(t))
-        loss = self.advance(batch).detach()
+        with self.accelerate.turn(), turn(self.sum.device, numpy_seed(self.settings.seed, 2, self.count)):
+            loss = self.advance(batch).detach()
         self.sum += loss / self.posterior.models
         self.nll += loss / self.posterior.models - self.term
         if not self.looks and self.count % LOOK_EVERY == 0:
@@ -227,8 +229,8 @@ class Run:
 
     def _divergence(self) -> float:
         """As of now."""
-        with torch.no_grad(), generators(self.sum.device), self.processes.whole():
-            reseed(seed_of(self.settings.seed, "divergence"), self.sum.device)
+        seed = seed_of(self.settings.seed, "divergence")
+        with torch.no_grad(), turn(self.sum.device, seed), self.processes.whole():
             return float(self.posterior.divergence())
 
     def postfix(self, shown: bool) -> dict[str, str] | None:

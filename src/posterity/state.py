@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=ONE_AT_A_TIME.acquire,
         after_in_parent=ONE_AT_A_TIME.release,
-        after_in_child=ONE_AT_A_TIME.release,
+        after_in_child=lambda: _release_all(ONE_AT_A_TIME),
     )
 
 _SHARING = contextvars.ContextVar("sharing", default=False)
@@ -78,6 +78,13 @@ def keeps_tensors(network: nn.Module) -> bool:
     )
 
 
+def _release_all(lock: Any) -> None:
+    """In a process that is forked while this thread has the lock: its other threads would wait for ever."""
+    with contextlib.suppress(RuntimeError):
+        while True:
+            lock.release()
+
+
 def alone() -> contextlib.AbstractContextManager[Any]:
     """No other thread is in here; a compiler, which knows no threads, sees nothing of it."""
     return contextlib.nullcontext() if torch.compiler.is_compiling() else ONE_AT_A_TIME
@@ -100,7 +107,7 @@ def untouched(network: nn.Module, x: Any) -> Iterator[None]:
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     cuda = {tensor.device for tensor in inputs.tensors(x) if tensor.is_cuda}
     try:
-        with torch.random.fork_rng(devices=list(cuda)), unchanged(network), indices_checked(x):
+        with alone(), torch.random.fork_rng(devices=list(cuda)), unchanged(network), indices_checked(x):
             yield
     finally:
         with torch.no_grad():

@@ -23,6 +23,7 @@ from posterity.errors import Error
 from posterity.likelihoods import LIKELIHOODS, Likelihood
 from posterity.methods import TABLE
 from posterity.posterior import MOST_DRAWS, Posterior, checked
+from posterity.randomness import turn
 
 FORMAT = 1
 _CONFIG, _POSTERIOR, _NETWORK = "config.json", "posterior.safetensors", "network.safetensors"
@@ -290,7 +291,7 @@ def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
 def _build(cls: type[Posterior], network: nn.Module, arguments: dict[str, Any]) -> Posterior:
     """The posterior of a configuration."""
     try:
-        with torch.random.fork_rng(devices=[]):
+        with turn():
             return cls(network, **arguments)
     except Error:
         raise
@@ -305,7 +306,7 @@ def _rebuilt(recipe: Any, weights: Mapping[str, Tensor]) -> nn.Module:
         layers = len(value) if isinstance(value, list) else value if name == "depth" else 0
         if isinstance(layers, int) and layers > len(weights) + 2:
             raise Error(f"The network in the folder is of another architecture: {name} asks for {layers:.3g} layers.")
-    with torch.random.fork_rng(devices=[]):
+    with turn():
         with torch.device("meta"):
             outline = networks.rebuild(recipe)
         if sum(p.numel() for p in outline.parameters()) > sum(value.numel() for value in weights.values()):

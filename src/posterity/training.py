@@ -26,9 +26,9 @@ from posterity.loading import Batches, warn_of_weights
 from posterity.objective import arrange
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.preparing import prepared_data
-from posterity.processes import accelerate, team
+from posterity.processes import Accelerate, team
 from posterity.progress import Bar, Stop, wanted
-from posterity.randomness import generators
+from posterity.randomness import leave_as_found
 from posterity.running import LOOK_EVERY, Run, Settings
 from posterity.storage import storable
 from posterity.streams import numpy_seed
@@ -199,12 +199,11 @@ def fit(
     history, best = History(), None
     called = [callbacks] if callable(callbacks) else callbacks or ()
     with assertions_explained(), contextlib.ExitStack() as stack, torch.enable_grad():
-        accelerator = stack.enter_context(accelerate(where, precision))
         run = Run(
             posterior,
             settings,
             where,
-            accelerator,
+            Accelerate(where, precision),
             rates,
             schedules.beta(beta),
             compile,
@@ -217,7 +216,7 @@ def fit(
         if found is not None:
             history, best = run.restore(found)
         done = run.since  # steps of the epoch that was stopped
-        stack.enter_context(generators(where))
+        stack.enter_context(leave_as_found())
         memory = None if validation is None else Batches(validation, 1).memory
         if memory is not None and interacts(posterior, memory.x):
             run.held = inputs.rows(memory.x) or run.held
