@@ -348,3 +348,11 @@ def test_whether_rows_interact_is_found_out_once_for_the_same_parameters():
         network[0].weight.mul_(2)
     posterity.predict(posterior, rows(3000))
     assert sum(passes) == 4 * 3000 + 2 * 14
+
+
+def test_functions_whose_rows_interact_are_exported(tmp_path):
+    posterior, x = posterity.IBNN(seeded(Statistics), seed=0), rows()
+    path = posterity.export(posterior, tmp_path / "model.pt2", x[:10], samples=4, generator=generator()).path
+    found = torch.export.load(path).module()(x)
+    expected = posterity.predict(posterior, x, 4, generator())
+    torch.testing.assert_close(found["probs"], expected.probs, rtol=1e-4, atol=1e-5)

@@ -20,6 +20,7 @@ from posterity.deployment.answers import Answers, named
 from posterity.deployment.tracing import traced
 from posterity.errors import Error
 from posterity.functions import Functions
+from posterity.interaction import keeps_whole
 from posterity.posterior import Posterior, as_generator, checked, count, flag, positive
 
 __all__ = ["Exported", "export"]
@@ -101,9 +102,10 @@ def export(
         with files.quiet():
             form.write(traced(answers, x, unroll), temporary, x, list(answers.names), facts)
             found = form.run(temporary, x)
-            alone = form.run(temporary, inputs.between(x, 0, 1))
+            few = 2 if keeps_whole(answers.functions, known) else 1  # rows that interact may need each other
+            alone = form.run(temporary, inputs.between(x, 0, few))
         _compare(found, expected, answers.units, tolerance)
-        _compare(alone, answers.predict(inputs.between(known, 0, 1)), answers.units, tolerance)
+        _compare(alone, answers.predict(inputs.between(known, 0, few)), answers.units, tolerance)
         temporary.replace(path)
     except OSError as error:
         raise Error(f"Cannot write {path}: {error.strerror or error}.") from error
