@@ -15,11 +15,10 @@ from posterity.compiling import Compiled
 from posterity.device_checks import check_embeddings
 from posterity.interaction import keeps_whole, known
 from posterity.memory import Memory
-from posterity.nodes import Site
 from posterity.random_networks import draws_random_numbers, own_stream, warn
-from posterity.rows import encoders
 from posterity.sites import Sites
-from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, duplicate, forget, kept
+from posterity.state import ONE_AT_A_TIME, Swaps, alone, clean, forget
+from posterity.twins import keep_apart, twin
 
 #: Whether this torch can save an exported program that holds operators of vmap: 2.11 and 2.12 cannot.
 SAVES_VMAP = torch.__version__ >= "2.13"
@@ -78,9 +77,9 @@ class Functions(nn.Module):
     ) -> None:
         super().__init__()
         with alone():  # no other thread has put weights in the place of the network's own
-            self.network = _twin(network)
+            self.network = twin(network)
         if noise is not None or weights:
-            _keep_apart(self.network)
+            keep_apart(self.network)
         check_embeddings(self.network)
         self.count = n
         self.output = output
@@ -350,38 +349,3 @@ def _versions(x: Any) -> list[int] | None:
 
 def _cat(parts: list[Tensor], axis: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
-
-
-def _twin(network: nn.Module) -> nn.Module:
-    """A copy of a network that carries none of our hooks, and shares the storage of its frozen parameters.
-
-    The parameters are other objects, frozen, so that moving or converting the copy leaves the network as it is.
-    """
-    own = {id(p): kept(p) if p.requires_grad else p.detach() for p in network.parameters()}
-    twin = duplicate(network, {key: nn.Parameter(value, requires_grad=False) for key, value in own.items()})
-    for encoder in encoders(twin):
-        encoder.use_nested_tensor = False
-    for module in twin.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), Site)]:
-                del hooks[key]
-        module._forward_pre_hooks_with_kwargs = type(module._forward_pre_hooks_with_kwargs)(
-            (key, value)
-            for key, value in module._forward_pre_hooks_with_kwargs.items()
-            if key in module._forward_pre_hooks
-        )
-    return twin
-
-
-def _keep_apart(network: nn.Module) -> None:
-    """Let torch's attention take its plain path: the fast one calls no layer and has no rule for vmap."""
-    for module in network.modules():
-        if isinstance(module, nn.MultiheadAttention):
-            module.register_forward_pre_hook(_other_key, with_kwargs=True)
-
-
-def _other_key(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
-    """Query and key as two tensors: torch looks whether they are one."""
-    if len(args) > 1:
-        return (args[0], args[1].view_as(args[1]), *args[2:]), kwargs
-    return args, {**kwargs, "key": kwargs["key"].view_as(kwargs["key"])}
