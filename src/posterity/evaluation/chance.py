@@ -9,6 +9,7 @@ from torch import Tensor
 from posterity.evaluation.binomial import binomial_cdf
 from posterity.evaluation.calibration import bin_of
 from posterity.evaluation.detection import auroc, placements
+from posterity.streams import stream
 
 LEVEL = 0.05
 """How often a right model is said to be off, at most."""
@@ -52,8 +53,8 @@ def calibrated_ece(probs: Tensor, bins: int = 15, *, level: float = LEVEL, seed:
     names, cells = cells.unique(return_inverse=True)
     counts = torch.bincount(cells).double()
     mean = torch.bincount(cells, weights=confidence) / counts
-    generator = torch.Generator().manual_seed(seed)
-    right = torch.binomial(counts.expand(RESAMPLES, -1), mean.clamp(0, 1).expand(RESAMPLES, -1), generator)
+    counted, stated = counts.expand(RESAMPLES, -1), mean.clamp(0, 1).expand(RESAMPLES, -1)
+    right = torch.binomial(counted, stated, stream(seed, "labels"))
     gaps = torch.zeros(RESAMPLES, bins, dtype=torch.float64).index_add(1, names // CELLS, right - counts * mean)
     values = (gaps.abs().sum(dim=1) / len(confidence)).sort().values
     place = min(math.ceil((RESAMPLES + 1) * (1 - level)), RESAMPLES)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from posterity.streams import stream
+
 
 def representative_rows(y: Tensor, n: int, seed: int = 0) -> Tensor:
     """Numbers of n rows whose targets are spread as those of all rows are, `[n]`, ascending; all where there are fewer.
@@ -25,7 +27,7 @@ def representative_rows(y: Tensor, n: int, seed: int = 0) -> Tensor:
         [6, 4]
     """
     rows = len(y)
-    generator = torch.Generator().manual_seed(seed)
+    generator = stream(seed, "rows")
     order = torch.randperm(rows, generator=generator)
     if n >= rows:
         return torch.arange(rows)
