@@ -94,6 +94,24 @@ def test_the_rows_that_are_stressed_stand_for_all_however_the_file_is_sorted(ord
     assert found["noise"][0]["error"] == found["attack"][0]["error"] == 0.25
 
 
+class Centred(torch.nn.Module):
+    """Logits of rows less the mean of all rows: what it says of one depends on the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(0))
+
+
+def test_rows_that_interact_are_all_stressed():
+    posterior = posterity.MAP(seeded(Centred))
+    x, y = random(300, 2).float(), (torch.arange(300) > 200).long()
+    plain = evaluation.score(posterity.predict(posterior, x), y)
+    assert evaluation.robustness(posterior, x, y, rows=50)["noise"][0]["nll"] == pytest.approx(plain["nll"], rel=1e-4)
+
+
 def test_stress_of_a_regression_sorted_by_its_target_begins_near_the_rmse_of_all_rows():
     """A network that says 0 of everything: the RMSE is the root of the targets' mean square."""
     net = torch.nn.Linear(2, 1)

@@ -11,6 +11,7 @@ from posterity.errors import Error
 from posterity.evaluation.attacks import pixel_bounds, under_attack
 from posterity.evaluation.corruptions import CORRUPTIONS, gaussian_mixing, in_pixels, rotate, under
 from posterity.evaluation.sampling import representative_rows
+from posterity.interaction import interacts
 from posterity.posterior import Posterior
 from posterity.streams import stream
 
@@ -45,12 +46,14 @@ def robustness(
         posterior: a trained posterior; nothing of it changes.
         x: inputs of its network, `[n, ...]`.
         y: their answers, `[n, ...]`.
-        rows: how many of the data take part, spread over the targets as all of them are (`representative_rows`).
+        rows: how many of the data take part, spread over the targets as all of them are (`representative_rows`);
+            all where rows interact.
         samples: functions to draw.
         seed: of all that is random.
     """
-    chosen = representative_rows(y, rows, seed)
-    x, y = x[chosen.to(x.device)], y[chosen.to(y.device)]
+    if len(x) > rows and not interacts(posterior, x):
+        chosen = representative_rows(y, rows, seed)
+        x, y = x[chosen.to(x.device)], y[chosen.to(y.device)]
     samples = min(samples, posterior.draws)
     images = getattr(posterior.preprocessing, "kind", None) == "images" and x.dim() == 4
 
