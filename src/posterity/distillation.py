@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs, storage
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.explaining import explained
 from posterity.functions import Functions
 from posterity.heads import beside, both, last
@@ -62,7 +62,7 @@ class Distilled(Posterior):
         super().__init__(network, samples=samples, output=output)
         modules = dict(network.named_modules())
         if layer not in modules:
-            raise Error(f"The student has no layer named {layer!r}.")
+            raise Error(f"The student has no layer named {short(layer)}.")
         self.layer, self.outputs = layer, count(outputs, "outputs")
         self.head = beside(modules[layer])
         if self.outputs > max((p.numel() for p in self.head.parameters()), default=0):

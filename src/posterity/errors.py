@@ -1,6 +1,7 @@
 """What a user's mistake or a bad file raises."""
 
 import importlib
+import reprlib
 from types import ModuleType
 
 
@@ -14,6 +15,32 @@ class Error(ValueError):
             ...
         posterity.errors.Error: The network must be a torch.nn.Module; got str.
     """
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 4
+_SHORT.maxstring = _SHORT.maxother = 80
+_LINE = 100  # characters of a value
+
+
+def short(value: object) -> str:
+    """A value as an error shows it, in one line: a large tensor or array by its shape, anything else as its start.
+
+    Example:
+        >>> from posterity.errors import short
+        >>> short([0.5] * 1000)
+        '[0.5, 0.5, 0.5, 0.5, ...]'
+    """
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and hasattr(value, "dtype") and any(size > 4 for size in shape):
+        return f"{type(value).__name__} of shape {list(shape)}"
+    return cut(_SHORT.repr(value), _LINE)
+
+
+def cut(text: str, most: int = 300) -> str:
+    """A text in one line, without its middle where it is long."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[2 - most // 2 :]}"
 
 
 #: Packages that are not in the extra `all`.

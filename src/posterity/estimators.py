@@ -21,7 +21,7 @@ from posterity.datasets import columns
 from posterity.datasets.preprocessing import TablePreprocessing
 from posterity.datasets.readers import from_frame
 from posterity.datasets.weighting import ordered_rows, weighted_rows
-from posterity.errors import Error, require
+from posterity.errors import Error, cut, require, short
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 from posterity.methods import TABLE
 from posterity.posterior import Posterior, count, one_of
@@ -43,6 +43,8 @@ SMALL = 200_000
 """Parameters of a network that one thread trains faster than several, which would wait for each other."""
 ROWS = 10_000
 """Rows whose draws are in memory at the same time."""
+LONGEST = 450
+"""Characters of what scikit-learn says, beyond which a value must be in it."""
 _NEW = "ensure_all_finite" in inspect.signature(check_array).parameters  # scikit-learn 1.6 or later
 _ANY_VALUE = {"ensure_all_finite" if _NEW else "force_all_finite": False}
 
@@ -164,7 +166,7 @@ class _Estimator(BaseEstimator):
         """What `posterity.fit` is told. A user's network may not do the same in every step, as a graph needs."""
         held = self.validation
         if held not in (None, "auto") and (not isinstance(held, float) or not 0 < held < 1):
-            raise Error(f"validation must be 'auto', None or a share between 0 and 1; got {held!r}.")
+            raise Error(f"validation must be 'auto', None or a share between 0 and 1; got {short(held)}.")
         settings = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "device", "validation")}
         settings |= {"graph": self.network is None, "progress": False}
         return settings | _options(self.fit_options, fit, "fit_options")
@@ -198,7 +200,7 @@ class _Estimator(BaseEstimator):
     def _own(self, kind: type[Likelihood]) -> Any:
         """A copy of the likelihood that was given, which `fit` may train."""
         if self.likelihood is not None and not isinstance(self.likelihood, kind):
-            raise Error(f"likelihood must be a posterity.{kind.__name__}; got {self.likelihood!r}.")
+            raise Error(f"likelihood must be a posterity.{kind.__name__}; got {short(self.likelihood)}.")
         return copy.deepcopy(self.likelihood)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -390,7 +392,7 @@ def _column(name: str, values: np.ndarray, declared: bool, common: str) -> colum
 def _options(given: Any, of: Callable[..., Any], name: str) -> dict[str, Any]:
     """A dictionary of options that `of` takes and the estimator leaves open."""
     if not isinstance(given, Mapping | None):
-        raise Error(f"{name} must be a dictionary; got {given!r}.")
+        raise Error(f"{name} must be a dictionary; got {short(given)}.")
     taken = {"network", "posterior", "data", "likelihood", "seed", "generator"}
     known = [key for key in inspect.signature(of).parameters if key not in taken]
     if unknown := [key for key in given or {} if key not in known]:
@@ -418,7 +420,8 @@ def _same_words() -> Iterator[None]:
     except Error:
         raise
     except (TypeError, ValueError) as error:
-        raise Error(str(error)) from error
+        said = str(error)
+        raise Error(said if len(said) < LONGEST else cut(said, LONGEST)) from error
 
 
 @contextlib.contextmanager

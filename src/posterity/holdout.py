@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity import inputs
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.loading import Batches, _as_batch
 from posterity.streams import numpy_seed
 
@@ -55,7 +55,7 @@ def hold_out(
         if not share:
             return data, None
     if isinstance(share, str) or not 0 < share < 1:
-        raise Error(f"validation must be data, 'auto', or a share between 0 and 1; got {share!r}.")
+        raise Error(f"validation must be data, 'auto', or a share between 0 and 1; got {short(share)}.")
     held = max(1, round(share * rows))
     if held >= rows:
         raise Error(f"{rows} rows are too few to hold out {share:.0%} of them.")

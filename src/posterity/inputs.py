@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Types of whole numbers for which torch has few kernels, on a GPU none that takes rows."""
@@ -83,7 +83,7 @@ def output(result: Any, name: str | int | None = None) -> Tensor:
     fields = _fields(result)
     if name is not None:
         if name not in fields:
-            raise Error(f"The network returns {sorted(map(str, fields))}, not output={name!r}.")
+            raise Error(f"The network returns {sorted(map(str, fields))}, not output={short(name)}.")
         return fields[name]
     if isinstance(fields.get("logits"), Tensor):
         return fields["logits"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 
 class Features(NamedTuple):
@@ -174,7 +174,9 @@ def choose(network: nn.Module, layers: Selector, owners: Mapping[str, str], ends
         if not hits:
             known = list(dict.fromkeys(ends.values()))
             listed = ", ".join(f"{name!r} ({type(modules[name]).__name__})" for name in known[:5] if name in modules)
-            raise Error(f"layers={one!r} names no layer of this network; it has {listed}{', …' * (len(known) > 5)}.")
+            raise Error(
+                f"layers={short(one)} names no layer of this network; it has {listed}{', …' * (len(known) > 5)}."
+            )
         picked |= hits
     return picked
 

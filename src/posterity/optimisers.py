@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from posterity import schedules
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.posterior import Posterior
 
 #: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
@@ -38,12 +38,13 @@ def optimizer_of(kind: Any, groups: list[dict[str, Any]], lr: float) -> torch.op
     given = {id(p) for group in groups for p in group["params"]}
     # Not on a processor, where rounding would depend on a number's place, and strided parameters come out wrong.
     fused = groups[0]["params"][0].device.type == "cuda"
-    if kind == "adam":
+    name = kind if isinstance(kind, str) else ""
+    if name == "adam":
         return torch.optim.AdamW(groups, fused=fused)
-    if kind == "sgd":
+    if name == "sgd":
         return torch.optim.SGD(groups, momentum=0.9, nesterov=True, fused=fused)
     if not callable(kind):
-        raise Error(f"optimizer must be 'adam', 'sgd', or a function of groups that makes one; got {kind!r}.")
+        raise Error(f"optimizer must be 'adam', 'sgd', or a function of groups that makes one; got {short(kind)}.")
     made = kind(groups)
     if not isinstance(made, torch.optim.Optimizer):
         raise Error(f"The function given as optimizer must return one of torch's; it returned {type(made).__name__}.")

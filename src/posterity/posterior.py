@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
 from posterity.state import ONE_AT_A_TIME, home, led, unchanged
@@ -106,7 +106,7 @@ class Posterior(nn.Module):
         if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             raise Error("The network is wrapped for several devices: give network.module; fit shares the work itself.")
         if output is not None and not isinstance(output, (str, int)):
-            raise Error(f"output must be the name or the number of what the network returns; got {output!r}.")
+            raise Error(f"output must be the name or the number of what the network returns; got {short(output)}.")
         self.network = network
         self.samples = count(samples, "samples", most=MOST_DRAWS)
         self.output = output
@@ -254,16 +254,16 @@ def count(value: int, name: str, least: int = 1, most: int | None = None) -> int
     except TypeError:  # of anything that is no whole number, such as a tensor that holds 2.5
         number = least - 1
     if number < least:
-        raise Error(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        raise Error(f"{name} must be a whole number of at least {least}; got {short(value)}.")
     if most is not None and number > most:
-        raise Error(f"{name} must be at most {most:,}; got {value!r}.")
+        raise Error(f"{name} must be at most {most:,}; got {short(value)}.")
     return number
 
 
 def counts(value: Any, name: str) -> list[int]:
     """One or more whole numbers of at least 1, or an error that names the argument."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise Error(f"{name} must be a list of whole numbers, such as [64, 64]; got {value!r}.")
+        raise Error(f"{name} must be a list of whole numbers, such as [64, 64]; got {short(value)}.")
     return [count(one, name) for one in value]
 
 
@@ -271,14 +271,14 @@ def one_of(value: str, choices: tuple[str, ...], name: str) -> str:
     """One of the choices, or an error that names the argument."""
     if value not in choices:
         hint = did_you_mean(value, choices, write=repr)
-        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.{hint}")
+        raise Error(f"{name} must be one of {', '.join(map(repr, choices))}; got {short(value)}.{hint}")
     return value
 
 
 def flag(value: Any, name: str) -> bool:
     """True or False, or an error that names the argument: the word "False" is neither."""
     if not isinstance(value, bool):
-        raise Error(f"{name} must be True or False; got {value!r}.")
+        raise Error(f"{name} must be True or False; got {short(value)}.")
     return value
 
 
@@ -294,7 +294,7 @@ def positive(value: Any, name: str, zero: bool = False) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise Error(f"{name} must be a finite number {'of at least' if zero else 'above'} 0; got {value!r}.")
+        raise Error(f"{name} must be a finite number {'of at least' if zero else 'above'} 0; got {short(value)}.")
     return number
 
 
@@ -302,7 +302,7 @@ def deviation(value: Any, name: str, zero: bool = False) -> float:
     """A standard deviation whose square is a number too, or an error that names the argument."""
     number = positive(value, name, zero)
     if 0 < number < SMALLEST:
-        raise Error(f"{name} must be at least {SMALLEST:g}, or its square is lost in rounding; got {value!r}.")
+        raise Error(f"{name} must be at least {SMALLEST:g}, or its square is lost in rounding; got {short(value)}.")
     return number
 
 

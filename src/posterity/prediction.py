@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posterity import inputs
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
 #: Of the uncertainty.
@@ -272,7 +272,7 @@ class GaussianPrediction(Prediction):
         level = _part(level, "An interval's level")
         if (1 + level) / 2 == 1:
             raise Error(
-                f"An interval's level must be further from 1, for its ends are then at infinity; got {level!r}."
+                f"An interval's level must be further from 1, for its ends are then at infinity; got {short(level)}."
             )
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
@@ -340,7 +340,7 @@ def _part(value: Any, what: str) -> float:
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not 0 < number < 1:
-        raise Error(f"{what} is one number between 0 and 1; got {value!r}.")
+        raise Error(f"{what} is one number between 0 and 1; got {short(value)}.")
     return number
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from posterity import shares
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.masks import KINDS
 from posterity.state import ONE_AT_A_TIME
 
@@ -24,7 +24,7 @@ class Accelerate:
 
     def __init__(self, device: torch.device, precision: str) -> None:
         if precision not in ("no", "bf16", "fp16"):
-            raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {precision!r}.")
+            raise Error(f"precision must be 'no', 'bf16' or 'fp16'; got {short(precision)}.")
         if precision == "fp16" and device.type == "cpu":
             warnings.warn('On a processor precision="fp16" changes nothing: give "bf16" there.', stacklevel=3)
         from accelerate import Accelerator

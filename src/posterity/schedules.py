@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 Schedule = Callable[[float], float]
 Spec = str | float | tuple[str, float] | Schedule
@@ -37,7 +37,7 @@ def rate(spec: Spec) -> Schedule:
     if callable(spec):
         return spec
     if not isinstance(spec, str) or spec not in RATES:
-        raise Error(f"schedule must be one of {', '.join(map(repr, RATES))} or a function of t; got {spec!r}.")
+        raise Error(f"schedule must be one of {', '.join(map(repr, RATES))} or a function of t; got {short(spec)}.")
     return RATES[spec]
 
 
@@ -49,9 +49,9 @@ def beta(spec: Spec) -> Schedule:
     if number and not isinstance(spec, bool) and spec >= 0:  # type: ignore[operator]
         weight = float(spec)  # type: ignore[arg-type]
         return lambda t: weight
-    if spec == "linear":
+    if isinstance(spec, str) and spec == "linear":
         spec = ("linear", 2 / 3)
-    end = spec[1] if isinstance(spec, (tuple, list)) and len(spec) == 2 and spec[0] == "linear" else None
+    end = spec[1] if isinstance(spec, (tuple, list)) and len(spec) == 2 and str(spec[0]) == "linear" else None
     if isinstance(end, (int, float)) and 0 < end <= 1:
         return lambda t: min(1.0, t / end)
-    raise Error(f"beta must be a number, 'linear', ('linear', fraction) or a function of t; got {spec!r}.")
+    raise Error(f"beta must be a number, 'linear', ('linear', fraction) or a function of t; got {short(spec)}.")

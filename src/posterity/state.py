@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from posterity import inputs
 from posterity.device_checks import indices_checked
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 #: Hooks read their noise from a site, and a call with other weights puts them in place of the network's own: two
 #: threads must not do so at once, nor look at a network meanwhile. A process that is forked finds none under way.
@@ -252,7 +252,7 @@ def home(generator: torch.Generator | None) -> torch.device | None:
     """Where a generator lives; None for torch's own. A number in its place is an error."""
     if generator is not None and not isinstance(generator, torch.Generator):
         hint = "A number becomes one by torch.Generator().manual_seed(number), or goes into seed= where there is one."
-        raise Error(f"generator must be a torch.Generator; got {generator!r}. {hint}")
+        raise Error(f"generator must be a torch.Generator; got {short(generator)}. {hint}")
     return None if generator is None else generator.device
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import folders, inputs, networks
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.likelihoods import LIKELIHOODS, Likelihood
 from posterity.methods import TABLE
 from posterity.posterior import MOST_DRAWS, Posterior, checked
@@ -279,12 +279,12 @@ def read_config(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT or config["format"] is True:
         version = config.get("format") if isinstance(config, dict) else None
         what = folders.of_something_else(config)
-        raise Error(f"{path} has format {version!r}; this version of posterity reads format {FORMAT}.{what}")
+        raise Error(f"{path} has format {short(version)}; this version of posterity reads format {FORMAT}.{what}")
     for name, kind in {"method": str, "arguments": dict, "likelihood": dict, **more}.items():
         if not isinstance(config.get(name), kind):
             raise Error(f"{path} is damaged: {name!r} is missing or of the wrong kind.")
     if config["method"] not in SAVED:
-        raise Error(f"{path} names the method {config['method']!r}; known are {', '.join(SAVED)}.")
+        raise Error(f"{path} names the method {short(config['method'])}; known are {', '.join(SAVED)}.")
     return config
 
 
@@ -333,7 +333,9 @@ def _check_sizes(arguments: Mapping[str, Any], own: Mapping[str, Tensor], networ
 def _likelihood(config: dict[str, Any]) -> Likelihood:
     name, arguments = config.get("name"), {k: v for k, v in config.items() if k != "name"}
     if not isinstance(name, str) or name not in LIKELIHOODS:
-        raise Error(f"The model's configuration names the likelihood {name!r}; known are {', '.join(LIKELIHOODS)}.")
+        raise Error(
+            f"The model's configuration names the likelihood {short(name)}; known are {', '.join(LIKELIHOODS)}."
+        )
     try:
         return LIKELIHOODS[name](**arguments)
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from posterity import checkpoints, fingerprints, inputs, schedules
 from posterity.device_checks import assertions_explained
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.history import History
 from posterity.holdout import as_pair, first_rows, hold_out
 from posterity.interaction import interacts, trained_whole
@@ -133,13 +133,13 @@ def fit(
     if any(p.dtype == torch.float16 for p in posterior.parameters()):
         raise Error('A network in float16 cannot be trained: give network.float(), and precision="fp16" to fit.')
     if likelihood is not None and not isinstance(likelihood, Likelihood):
-        raise Error(f"likelihood must be an object such as posterity.Categorical(); got {likelihood!r}.")
+        raise Error(f"likelihood must be an object such as posterity.Categorical(); got {short(likelihood)}.")
     if likelihood is not None:
         posterior.likelihood = copy.deepcopy(likelihood)
     if checkpoint is not None:
         storable(posterior.state_dict())
         if not isinstance(checkpoint, str | os.PathLike):
-            raise Error(f"checkpoint must be the name of a folder; got {checkpoint!r}.")
+            raise Error(f"checkpoint must be the name of a folder; got {short(checkpoint)}.")
     found = None if checkpoint is None else checkpoints.read(checkpoint)
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
     data, validation = (prepared_data(posterior, as_pair(part)) for part in (data, validation))
@@ -177,7 +177,9 @@ def fit(
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
-        lr=(0.05 if optimizer == "sgd" else 1e-3) if lr is None else positive(lr, "lr", zero=True),
+        lr=(0.05 if isinstance(optimizer, str) and optimizer == "sgd" else 1e-3)
+        if lr is None
+        else positive(lr, "lr", zero=True),
         lr_posterior=None if lr_posterior is None else positive(lr_posterior, "lr_posterior", zero=True),
         weight_decay=positive(weight_decay, "weight_decay", zero=True),
         optimizer=optimizer if isinstance(optimizer, str) else _name(optimizer),
@@ -307,7 +309,7 @@ def find_device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise Error(f"{device!r} is no device: use 'auto', 'cpu' or 'cuda'.") from error
+        raise Error(f"{short(device)} is no device: use 'auto', 'cpu' or 'cuda'.") from error
     if found.type == "cuda":
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not devices:

@@ -17,7 +17,7 @@ from posterity.datasets.columns import missing, settled
 from posterity.datasets.data import Data, random
 from posterity.datasets.leaks import warn_of_leaks
 from posterity.datasets.preprocessing import Preprocessing, TablePreprocessing
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.wording import did_you_mean
 
 __all__ = ["Data", "Preprocessing", "load", "names", "read_inputs"]
@@ -90,8 +90,10 @@ def load(
         (torch.Size([30, 1]), torch.Size([30, 1]), 'regression', 1)
     """
     random(seed)
-    if task is not None and task not in tables.TASKS:
-        raise Error(f"The task must be 'classification' or 'regression', not {task!r}.")
+    if not isinstance(name, str | os.PathLike):
+        raise Error(f"Data are named by a text or a path; got {short(name)}.")
+    if task is not None and (not isinstance(task, str) or task not in tables.TASKS):
+        raise Error(f"The task must be 'classification' or 'regression', not {short(task)}.")
     if str(name) in _NAMES:
         return _built_in(str(name), target, task, seed, data_dir, download)
     path = Path(name).expanduser()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from posterity.datasets.preprocessing import Preprocessing
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Data:
 def random(seed: int) -> np.random.Generator:
     """Return numpy's generator for a seed, which must be a whole number from 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise Error(f"The seed must be a whole number from 0, not {seed!r}.")
+        raise Error(f"The seed must be a whole number from 0, not {short(seed)}.")
     return np.random.default_rng(int(seed))
 
 

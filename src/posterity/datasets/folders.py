@@ -12,7 +12,7 @@ from posterity.datasets.data import Data
 from posterity.datasets.preprocessing import ImagePreprocessing, Preprocessing
 from posterity.datasets.readers import guard
 from posterity.datasets.tables import Rows, choose_rows
-from posterity.errors import Error, require
+from posterity.errors import Error, require, short
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
@@ -36,7 +36,7 @@ def load(name: str, folder: Path, task: str | None, seed: int) -> Data:
     All images get one size, the median of height and of width, at most 64; they are grey if all files are.
     """
     if task not in (None, "classification"):
-        raise Error(f"A folder of images can only be classified; the task cannot be {task!r}.")
+        raise Error(f"A folder of images can only be classified; the task cannot be {short(task)}.")
     parts = [folder / "train", folder / "test"]
     if all(_subfolders(part) for part in parts if part.is_dir()) and all(part.is_dir() for part in parts):
         listed = [list_images(part) for part in parts]

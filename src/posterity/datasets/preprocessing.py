@@ -12,7 +12,7 @@ from torch import Tensor
 
 from posterity.datasets import checks, formats
 from posterity.datasets.columns import Column, labels, missing, numbers, place_numbers
-from posterity.errors import Error
+from posterity.errors import Error, short
 
 MOST_COLUMNS = 10_000
 _MOST_CLASSES = 100_000
@@ -68,7 +68,7 @@ class Preprocessing(ABC):
         value = numbers(values, form)
         if not np.isfinite(value).all():
             example = values[~np.isfinite(value)][0]
-            raise Error(f"The target {self.target!r} holds {example!r}, which is no finite number.")
+            raise Error(f"The target {self.target!r} holds {short(example)}, which is no finite number.")
         value = (value - self.target_mean) / self.target_std
         return torch.from_numpy(value.astype(np.float32))[:, None]
 

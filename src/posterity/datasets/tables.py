@@ -12,7 +12,7 @@ from posterity.datasets import columns as column
 from posterity.datasets import formats
 from posterity.datasets.data import Data, far_away, split
 from posterity.datasets.preprocessing import MOST_COLUMNS, TablePreprocessing
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.wording import did_you_mean
 
 FEWEST_ROWS = 5
@@ -116,7 +116,7 @@ def assemble(name: str, features: Table, rows: Rows, seed: int, common: str = ""
 
 def _check_target(y: np.ndarray, target: str, task: str | None) -> tuple[np.ndarray, str]:
     if task is not None and task not in TASKS:
-        raise Error(f"The task must be 'classification' or 'regression', not {task!r}.")
+        raise Error(f"The task must be 'classification' or 'regression', not {short(task)}.")
     if y.dtype.kind not in "bfiuOUST":
         raise Error(f"The target {target!r} holds {y.dtype}, which can be neither a class nor a number.")
     value = column.numbers(y)
@@ -127,7 +127,7 @@ def _check_target(y: np.ndarray, target: str, task: str | None) -> tuple[np.ndar
         warnings.warn(f"The target {target!r} is read as classes: {mixed}. Mend those or leave out their rows.")
     task = task or _guess(y, value)
     if task == "regression" and np.isnan(value).any():
-        raise Error(f"The target {target!r} holds {y[np.isnan(value)][0]!r}: regression needs numbers.")
+        raise Error(f"The target {target!r} holds {short(y[np.isnan(value)][0])}: regression needs numbers.")
     return (value if task == "regression" else y), task
 
 

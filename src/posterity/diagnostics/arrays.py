@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.streams import numpy_seed
 
 #: Simulations before the first regression of θ on x.
@@ -97,5 +97,5 @@ def generator(seed: int, purpose: int) -> torch.Generator:
 def share(value: float, name: str) -> float:
     """A number between 0 and 1, or an error that names the argument."""
     if not isinstance(value, (int, float)) or not 0 < value < 1:
-        raise Error(f"{name} must lie between 0 and 1; got {value!r}.")
+        raise Error(f"{name} must lie between 0 and 1; got {short(value)}.")
     return float(value)

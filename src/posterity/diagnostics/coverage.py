@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posterity.diagnostics.arrays import as_array, follow, generator, pairs, rows, scale, share
 from posterity.diagnostics.uniformity import kolmogorov, rank, tail, uniformity, written
-from posterity.errors import Error, require
+from posterity.errors import Error, require, short
 from posterity.posterior import count
 
 References = str | Tensor | Callable[[Tensor], Any] | Any
@@ -142,7 +142,7 @@ def _points(
         return follow(x, true, seed)
     if isinstance(references, str):
         if references != "uniform":
-            raise Error(f'references must be points, a function of x or "uniform"; got {references!r}.')
+            raise Error(f'references must be points, a function of x or "uniform"; got {short(references)}.')
         low, high = torch.minimum(draws.amin((0, 1)), true.amin(0)), torch.maximum(draws.amax((0, 1)), true.amax(0))
         return low + (high - low) * torch.rand(true.shape, generator=generator(seed, 3), dtype=torch.float64)
     if callable(references):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.evaluation.binomial import binomial_cdf, rate_bound
 from posterity.evaluation.positions import confidence_of, is_regression, observed, per_datum, targets
 
@@ -51,7 +51,7 @@ def doubt(prediction: Any, by: str = "total") -> Tensor:
         by: "total", "epistemic", "aleatoric" or, for classes, "confidence" (1 − the likeliest class's probability)
     """
     if by not in MEASURES or (by == "confidence" and is_regression(prediction)):
-        raise Error(f"Abstention goes by one of {', '.join(MEASURES)} (the last for classes only); got {by!r}.")
+        raise Error(f"Abstention goes by one of {', '.join(MEASURES)} (the last for classes only); got {short(by)}.")
     if by != "confidence":
         values: Tensor = getattr(prediction, by).double()
         return per_datum(values) if is_regression(prediction) else values

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from posterity import inputs, loading
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.explaining import explained
 from posterity.functions import Functions
@@ -192,7 +192,7 @@ def under_attack(
         options: passed to the attack.
     """
     if not callable(attack):
-        raise Error(f"attack must be a function such as posterity.evaluation.pgd; got {attack!r}.")
+        raise Error(f"attack must be a function such as posterity.evaluation.pgd; got {short(attack)}.")
     seed, other = seeds(2, generator)
     lines = []
     for size in eps if isinstance(eps, Iterable) else [eps]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posterity import inputs
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.evaluation.positions import is_regression, labels, targets
 from posterity.state import home
 
@@ -117,7 +117,7 @@ def conformal_sets(
         tensor([[ True,  True, False]])
     """
     if score not in SETS:
-        raise Error(f"The score of prediction sets is one of {', '.join(SETS)}; got {score!r}.")
+        raise Error(f"The score of prediction sets is one of {', '.join(SETS)}; got {short(score)}.")
     y = labels(prediction, targets(prediction, y))
     probs = _probabilities(prediction)
     y = inputs.shaped(y, probs.shape[:1] + probs.shape[2:])
@@ -160,7 +160,7 @@ def conformal_intervals(prediction: Any, y: Tensor, coverage: float = 0.9, score
     if not is_regression(prediction):
         raise Error("Intervals are those of real numbers; for classes use conformal_sets.")
     if score not in INTERVALS:
-        raise Error(f"The score of intervals is one of {', '.join(INTERVALS)}; got {score!r}.")
+        raise Error(f"The score of intervals is one of {', '.join(INTERVALS)}; got {short(score)}.")
     _check(coverage)
     y = targets(prediction, y).double()
     if score == "scaled":
@@ -227,8 +227,8 @@ def _moments(prediction: Any) -> tuple[Tensor, Tensor]:
 
 
 def _check(coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise Error(f"Coverage lies between 0 and 1; got {coverage}.")
+    if not isinstance(coverage, int | float) or not 0 < coverage < 1:
+        raise Error(f"Coverage is a number between 0 and 1; got {short(coverage)}.")
 
 
 def _words(what: str, coverage: float, n: int) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posterity.datasets.readers import guard
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.evaluation.stress import Channels, measured, per_channel, seeds
 from posterity.posterior import Posterior, count, positive, randn
 from posterity.predicting import predict
@@ -216,7 +216,7 @@ def load_cifar_c(folder: str | Path, name: str, severity: int) -> tuple[Tensor, 
     if count(severity, "severity") > SEVERITIES:
         raise Error(f"The severity must be 1 to {SEVERITIES}; got {severity}.")
     if not name or Path(name).name != name or "\\" in name:
-        raise Error(f"The name of a corruption is a plain word, such as 'fog'; got {name!r}.")
+        raise Error(f"The name of a corruption is a plain word, such as 'fog'; got {short(name)}.")
     paths = [Path(folder) / f"{part}.npy" for part in (name, "labels")]
     images, labels = (guard(path, lambda file: np.lib.format.open_memmap(file.name, mode="r")) for path in paths)
     n = len(images) // SEVERITIES if images.ndim else 0
@@ -230,7 +230,7 @@ def load_cifar_c(folder: str | Path, name: str, severity: int) -> tuple[Tensor, 
 
 def _named(name: str, preprocessing: Any) -> Corruption:
     if name not in CORRUPTIONS:
-        raise Error(f"There is no corruption {name!r}: take one of {', '.join(CORRUPTIONS)}, or give a function.")
+        raise Error(f"There is no corruption {short(name)}: take one of {', '.join(CORRUPTIONS)}, or give a function.")
     if not hasattr(preprocessing, "std"):
         raise Error(f"This posterior carries no preprocessing of images: give in_pixels({name}, mean, std).")
     return in_pixels(CORRUPTIONS[name], preprocessing.mean, preprocessing.std)
@@ -255,7 +255,7 @@ def _share(x: Tensor, value: float, name: str, most: float) -> float:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise Error("Images must be a tensor of floating point numbers.")
     if positive(value, name, zero=True) > most:
-        raise Error(f"{name} must lie between 0 and {most:g}; got {value!r}.")
+        raise Error(f"{name} must lie between 0 and {most:g}; got {short(value)}.")
     return float(value)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posterity import inputs, shares
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.functions import Functions
 from posterity.layers import Selector
 from posterity.likelihoods import wide
@@ -116,7 +116,7 @@ class BayesByBackprop(WeightPosterior):
         self.parametrisation = one_of(parametrisation, PARAMETRISATIONS, "parametrisation")
         self.centred = flag(centred, "centred")
         if self.share > 1:
-            raise Error(f"share must lie between 0 and 1; got {share!r}.")
+            raise Error(f"share must lie between 0 and 1; got {short(share)}.")
         parameters = dict(self.network.named_parameters())
         means = self.weights.join(parameters)
         scales = inputs.numbers(self._scales(parameters) if prior_std is None else prior_std)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from posterity import inputs, shares
 from posterity.added import add, call, reasons_against, switched_on
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.functions import Functions
 from posterity.interaction import needs_own_passes
 from posterity.layers import Selector, own_parameters, walk
@@ -70,7 +70,7 @@ class MCDropout(Posterior):
         as_generator(seed, generator)
         self.rate_added = positive(rate, "rate", zero=True)
         if self.rate_added >= 1:
-            raise Error(f"rate must be below 1: the share of numbers that are dropped; got {rate!r}.")
+            raise Error(f"rate must be below 1: the share of numbers that are dropped; got {short(rate)}.")
         self.own = {name for name, module in network.named_modules() if rate_of(module)}
         if self.own and layers is not None:
             raise Error("The network has dropout of its own, so none is added: layers= has nothing to choose from.")

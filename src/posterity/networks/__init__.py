@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.networks.convolutional import SmallConv
 from posterity.networks.lenet import LeNet, LeNetCaffe
 from posterity.networks.mlp import MLP
@@ -80,7 +80,7 @@ def create(name: str, /, **arguments: Any) -> nn.Module:
     """
     cls = _TABLE.get(name) if isinstance(name, str) else None
     if cls is None:
-        raise Error(f"There is no network named {name!r}; the names are {', '.join(_TABLE)}.")
+        raise Error(f"There is no network named {short(name)}; the names are {', '.join(_TABLE)}.")
     signature = inspect.signature(cls)
     try:
         signature.bind(**arguments)
@@ -89,13 +89,13 @@ def create(name: str, /, **arguments: Any) -> nn.Module:
     for key, value in arguments.items():
         for number in value if isinstance(value, list | tuple) else [value]:
             if isinstance(number, int | float) and not 0 <= number <= _LARGEST:
-                raise Error(f"The network {name!r} cannot be built with {key}={value!r}.")
+                raise Error(f"The network {name!r} cannot be built with {key}={short(value)}.")
     try:
         return cls(**arguments)
     except Error:
         raise
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise Error(f"The network {name!r} cannot be built with {arguments!r}: {error}.") from error
+        raise Error(f"The network {name!r} cannot be built with {short(arguments)}: {error}.") from error
 
 
 def recipe_of(network: nn.Module) -> dict[str, Any] | None:

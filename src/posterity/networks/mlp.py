@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.networks.recipes import recipe
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -44,7 +44,7 @@ class MLP(nn.Module):
         super().__init__()
         self.recipe = recipe("mlp", locals())
         if activation not in ACTIVATIONS:
-            raise Error(f"There is no activation {activation!r}; the names are {', '.join(ACTIVATIONS)}.")
+            raise Error(f"There is no activation {short(activation)}; the names are {', '.join(ACTIVATIONS)}.")
         layers: list[nn.Module] = []
         width = inputs
         for size in hidden:

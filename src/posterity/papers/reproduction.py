@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from posterity.cli.console import plain
 from posterity.cli.facts import facts
 from posterity.cli.folder import read, write
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.training import find_device
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Bench:
         progress: bool = False,
     ) -> None:
         if size not in SIZES:
-            raise Error(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
+            raise Error(f"The size must be one of {', '.join(SIZES)}, not {short(size)}.")
         self.folder, self.size, self.seeds, self.device = folder / size, size, list(seeds), device
         self.data_dir, self.recorded, self.only, self.say, self.progress = data_dir, recorded, only, say, progress
         self.asked: list[str] = []

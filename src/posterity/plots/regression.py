@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from posterity.errors import Error
+from posterity.errors import Error, short
 from posterity.plots.common import legend, only, panels, single, tensor
 from posterity.posterior import count
 from posterity.report.canvas import INK, color, described
@@ -45,7 +45,7 @@ def fan(
     only(True, {"": prediction}, "A fan")
     where = _line(x, len(prediction), "x")
     if not deviations or not all(k > 0 for k in deviations):
-        raise Error(f"deviations must be positive numbers; got {deviations!r}.")
+        raise Error(f"deviations must be positive numbers; got {short(deviations)}.")
     order = where.argsort(stable=True)
     where = where[order]
     mean, aleatoric, epistemic = (
@@ -106,7 +106,7 @@ def _column(values: Tensor, output: int) -> Tensor:
     """One output of [batch, ...], [batch], float64."""
     flat = values.double().reshape(len(values), -1)
     if not 0 <= output < flat.shape[1]:
-        raise Error(f"The prediction has {flat.shape[1]} outputs, numbered from 0; there is no output {output!r}.")
+        raise Error(f"The prediction has {flat.shape[1]} outputs, numbered from 0; there is no output {short(output)}.")
     return flat[:, output]
 
 
