@@ -16,6 +16,7 @@ from posterity import evaluation
 from posterity.cli import folder, runs, study
 from posterity.cli.app import app
 from posterity.cli.console import Output, plain
+from posterity.evaluation.differences import Design
 
 CLASSIFICATION = ("error", "nll", "brier", "ece", "train_seconds", "auroc_outside")
 REGRESSION = ("rmse", "nll", "crps", "coverage90", "train_seconds")
@@ -121,22 +122,38 @@ def test_means_over_seeds_are_those_of_the_runs(compared):
     assert scores["nll_std"] == pytest.approx(np.std(values, ddof=1))
 
 
-def test_losses_are_paired_by_row_or_by_seed(compared):
+def test_a_comparison_has_the_rows_of_every_seed_and_says_who_is_best(compared):
     data, out, _, _ = compared
     found = {
         m: [json.loads((out / "runs" / f"{m}-{seed}.json").read_text()) for seed in (0, 1)] for m in ("map", "ibnn")
     }
-    rows = runs.paired({method: records[:1] for method, records in found.items()}, 1)
-    for method, (first, second) in found.items():
-        for score in ("error", "nll", "brier"):
-            assert len(rows[method][score]) == 80
-            assert np.mean(rows[method][score]) == pytest.approx(first["scores"][score], rel=1e-5)
-        by_seed = runs.paired(found, 2)[method]["auroc_outside"]
-        assert by_seed == [record["scores"]["auroc_outside"] for record in (first, second)]
-    assert list(runs.paired(found | {"map": found["map"][:1]}, 2)) == ["ibnn"]
+    rows = runs.evidence(found)
+    for method, records in found.items():
+        for seed, record in enumerate(records):
+            for score in ("error", "nll", "brier", "ece", "aurc"):
+                assert len(rows[method][score][seed][0]) == 80
+                assert np.mean(rows[method][score][seed][0]) == pytest.approx(
+                    record["scores"][score], rel=1e-4, abs=1e-6
+                )
+            outside = [1 - np.mean(sample) for sample in rows[method]["auroc_outside"][seed]]
+            assert outside == pytest.approx([record["scores"]["auroc_outside"]] * 2, rel=1e-4)
+    assert runs.design(found) == Design(same_rows=False, overlap=0.25)  # each seed has a split of its own
+    assert runs.design({m: records[:1] for m, records in found.items()}).same_rows
     again = study.Study(runs.Settings(str(data), "kind", epochs=2), ["map", "ibnn"], [0, 1], out, Output(True))
-    again.run()
-    assert again.comparison.losses == runs.paired(found, 2)
+    best = again.run()["best"]
+    assert best["of"] == "methods"
+    assert best["scores"] == {
+        score: sorted(again.comparison.best(score)) for score in again.comparison.scores() if score != "train_seconds"
+    }
+
+
+def test_one_seed_has_no_standard_deviation(tmp_path):
+    data = table(tmp_path / "table.csv", rows=60)
+    options = ["--target", "kind", "--methods", "map,dropout", "--epochs", 1, "--out", tmp_path / "o", "--json"]
+    result = json.loads(run("compare", data, *options).stdout)
+    for scores in result["methods"].values():
+        assert {value for name, value in scores.items() if name.endswith("_std")} == {None}
+    assert result["best"]["of"] == "trained networks"
 
 
 def test_json_leaves_progress_and_tables_to_standard_error(compared):

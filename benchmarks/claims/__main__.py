@@ -12,12 +12,18 @@ from dataclasses import asdict
 
 import torch
 
-from benchmarks.claims import calibration, guarantees
+from benchmarks.claims import calibration, comparisons, guarantees, leads, trainings
 from benchmarks.claims.rates import Rate, Simulation
 from benchmarks.measure import save
 
 SEED = 0
-SIMULATIONS: tuple[Simulation, ...] = (*guarantees.SIMULATIONS, *calibration.SIMULATIONS)
+SIMULATIONS: tuple[Simulation, ...] = (
+    *comparisons.SIMULATIONS,
+    *leads.SIMULATIONS,
+    *trainings.SIMULATIONS,
+    *guarantees.SIMULATIONS,
+    *calibration.SIMULATIONS,
+)
 RESULTS = "benchmarks/results/claims.json"
 
 

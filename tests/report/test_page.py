@@ -220,24 +220,7 @@ def test_missing_values_are_dashes_and_never_best():
     comparison = regression()
     assert comparison.written("bbb", "rmse") == "–"
     assert comparison.best("rmse") == set()
-    assert comparison.best("crps") == {min(("map", "bbb"), key=lambda m: comparison.methods[m]["crps"])}
-
-
-def test_best_follows_the_goal_of_each_score():
-    methods = {
-        "a": {"nll": 0.5, "coverage90": 0.99, "auroc_outside": 0.7, "train_seconds": 1.0},
-        "b": {"nll": 0.4, "coverage90": 0.88, "auroc_outside": 0.6, "train_seconds": 2.0},
-    }
-    comparison = Comparison("t", "regression", methods)
-    assert comparison.best("nll") == {"b"}
-    assert comparison.best("coverage90") == {"b"}
-    assert comparison.best("auroc_outside") == {"a"}
-    assert comparison.best("train_seconds") == set()
-
-
-def test_values_that_read_the_same_are_both_best():
-    comparison = Comparison("t", "classification", {"a": {"error": 0.100001}, "b": {"error": 0.1}, "c": {"error": 0.2}})
-    assert comparison.best("error") == {"a", "b"}
+    assert comparison.best("crps") == set()  # without rows or seeds nothing tells a difference from chance
 
 
 def test_whiskers_are_standard_errors():
@@ -271,82 +254,6 @@ def test_large_numbers_have_commas_and_no_exponents():
     assert re.search(r"says \d{3},\d{3}, 90 % sure of", text)
 
 
-def tie(gap=0.05, noise=1.0, **changes):
-    """Two methods whose NLLs on 100 rows differ by a gap, give or take a noise of each row; ibnn has the lower."""
-    rows = random(100)
-    other = rows - gap + noise * torch.linspace(-1, 1, 100, dtype=torch.float64)
-    methods = {
-        name: {"nll": 2 + float(values.mean()), "error": 0.1, "train_seconds": seconds}
-        for name, values, seconds in (("ibnn", other, 9.0), ("map", rows, 3.0))
-    }
-    losses = {"map": {"nll": rows.tolist()}, "ibnn": {"nll": other.tolist()}}
-    return Comparison("t", "classification", **({"methods": methods, "losses": losses} | changes))
-
-
-def test_of_methods_that_cannot_be_told_apart_the_cheapest_is_named_and_why():
-    # The differences have a standard deviation of 0.58: over 100 rows, a standard error of 0.058.
-    sentences = " ".join(verdict(tie(gap=0.05)))
-    assert re.match(
-        r"Use map here: ibnn and map cannot be told apart \(NLL [\d.]+ to [\d.]+, within one standard error\), "
-        r"and map is the quickest to train \(3 s\)\. No other method makes clearly fewer mistakes \(error 10.00 %\)\.",
-        sentences,
-    )
-    assert "models/map" in report.page(tie(gap=0.05))
-    assert " ".join(verdict(tie(gap=0.07))).startswith("Use ibnn here: its probabilities fit the truth best")
-
-
-def test_differences_are_paired_row_by_row():
-    # Each NLL has a standard error of 0.1, but ibnn is better by 0.02 in nearly every row.
-    assert tie(gap=0.02, noise=0.01).tied("nll") == ["ibnn"]
-    assert tie(gap=0.02, noise=0.01).best("nll") == {"ibnn"}
-    assert tie(gap=0.02, noise=1.0).tied("nll") == ["ibnn", "map"]
-    assert tie(gap=0.02, losses={}).tied("nll") == ["ibnn"]
-
-
-def test_one_row_more_is_no_difference_and_two_are():
-    for right, alike in ((1, True), (2, False)):
-        wrong = {"map": [1.0] * 4 + [0.0] * 20, "ibnn": [1.0] * (4 - right) + [0.0] * (20 + right)}
-        methods = {name: {"error": sum(rows) / 24} for name, rows in wrong.items()}
-        losses = {name: {"error": rows} for name, rows in wrong.items()}
-        comparison = Comparison("t", "classification", methods, losses=losses)
-        assert (comparison.tied("error") == ["map", "ibnn"]) == alike
-
-
-def test_what_lies_between_two_that_are_tied_is_tied_too():
-    # Over three seeds, map is always worse than ibnn by a little, and ensemble once by much.
-    seeds = {"ibnn": [0.3, 0.4, 0.2], "map": [0.31, 0.41, 0.21], "ensemble": [0.3, 0.5, 0.2]}
-    methods = {name: {"nll": sum(values) / 3, "train_seconds": 1.0} for name, values in seeds.items()}
-    losses = {name: {"nll": values} for name, values in seeds.items()}
-    comparison = Comparison("t", "classification", methods, seeds=3, losses=losses)
-    assert comparison.tied("nll") == ["ibnn", "map", "ensemble"]
-    del methods["ensemble"]
-    assert Comparison("t", "classification", methods, seeds=3, losses=losses).tied("nll") == ["ibnn"]
-
-
-def test_without_losses_the_deviation_over_seeds_tells_apart():
-    methods = {"map": {"nll": 0.5, "nll_std": 0.2}, "ibnn": {"nll": 0.45, "nll_std": 0.2}}
-    assert Comparison("t", "classification", methods, seeds=2).tied("nll") == ["map", "ibnn"]
-    assert Comparison("t", "classification", methods, seeds=100).tied("nll") == ["ibnn"]
-    assert verdict(Comparison("t", "classification", methods, seeds=2))[0].endswith("and ibnn has the lowest.")
-
-
-def test_a_column_that_is_noise_has_no_star_and_decides_nothing():
-    scores = {"nll": 0.5, "nll_calibrated": 0.41, "ensemble_equivalent": 1.0, "train_seconds": 1.0}
-    better = {"nll": 0.4, "nll_calibrated": 0.4, "ensemble_equivalent": 3.0, "train_seconds": 2.0}
-    rows = random(20)
-    losses = {"map": {"nll_calibrated": rows.tolist()}, "ibnn": {"nll_calibrated": (rows.flip(0) - 0.01).tolist()}}
-    comparison = Comparison("t", "classification", {"map": scores, "ibnn": better}, losses=losses)
-    assert comparison.best("nll") == {"ibnn"}
-    assert comparison.best("nll_calibrated") == comparison.best("ensemble_equivalent") == set()
-    text = report.page(comparison)
-    assert "within one standard error of the best: NLL, calibrated; worth networks." in text
-    assert "networks trained apart" not in " ".join(verdict(comparison))
-    clear = {"map": {"nll_calibrated": rows.tolist()}, "ibnn": {"nll_calibrated": (rows - 0.01).tolist()}}
-    comparison = Comparison("t", "classification", {"map": scores, "ibnn": better}, losses=clear)
-    assert comparison.best("nll_calibrated") == comparison.best("ensemble_equivalent") == {"ibnn"}
-    assert "worth 3.0 networks trained apart" in " ".join(verdict(comparison))
-
-
 @pytest.mark.parametrize(("rows", "unseen"), [(20, "1, 5 or 10"), (100, "1"), (400, "")])
 def test_few_rows_are_said_to_judge_a_promise_of_classes_poorly(rows, unseen):
     # Two standard errors of a share r are more than r below 4 (1 − r) / r rows: 396, 76 and 36.
@@ -368,15 +275,6 @@ def test_few_rows_are_said_to_judge_intervals_poorly(rows, few):
     text = report.page(regression(summaries={"map": {"promises": made}}))
     assert ("a share of 10 % cannot be seen" in text) == few
     assert "<td>123,500</td>" in text
-
-
-def test_no_better_than_a_coin_is_not_marked():
-    methods = {"a": {"auroc_outside": 0.5}, "b": {"auroc_outside": 0.4}, "c": {"auroc_outside": 0.3}}
-    comparison = Comparison("t", "classification", methods)
-    assert comparison.best("auroc_outside") == set()
-    assert "★" not in report.page(comparison)
-    better = Comparison("t", "classification", methods | {"d": {"auroc_outside": 0.6}})
-    assert better.best("auroc_outside") == {"d"}
 
 
 def test_a_coin_is_not_said_to_notice_anything():
@@ -439,16 +337,17 @@ def test_drawing_leaves_matplotlib_as_it_was():
 def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_trust_it():
     scores = {"nll": 0.5, "error": 0.1, "ece": 0.2, "auroc_outside": 0.6, "train_seconds": 10.0}
     scores |= {"ece_expected": 0.03, "ece_limit": 0.05, "auroc_outside_limit": 0.7}
-    comparison = Comparison(
-        "t", "classification", {"map": scores, "ibnn": scores | {"nll": 0.4, "train_seconds": 25.0}}
-    )
+    evidence = {name: {"nll": {0: [nll + 0.01 * random(50).numpy()]}} for name, nll in (("map", 0.5), ("ibnn", 0.4))}
+    methods = {"map": scores, "ibnn": scores | {"nll": 0.4, "train_seconds": 25.0}}
+    comparison = Comparison("t", "classification", methods, evidence=evidence)
     text = report.page(comparison)
     assert "models/ibnn" in text
     assert "ibnn takes 2.5 times as long to train as map." in text
     assert "do not take it as a rate" in text
     assert "does not reliably notice" in text
     fine = scores | {"ece": 0.01, "auroc_outside": 0.95, "auroc_outside_limit": 0.96}
-    text = report.page(Comparison("t", "classification", {"map": scores, "ibnn": fine | {"nll": 0.4}}))
+    methods = {"map": scores, "ibnn": fine | {"nll": 0.4}}
+    text = report.page(Comparison("t", "classification", methods, evidence=evidence))
     assert "do not take it as a rate" not in text
     assert "does not reliably notice" not in text
 

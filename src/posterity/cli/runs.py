@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from posterity import datasets, evaluation
 from posterity.cli.folder import read
 from posterity.errors import Error
 from posterity.evaluation.card import card_of
+from posterity.evaluation.differences import Design
 from posterity.evaluation.summary import numbers
 from posterity.history import History
 from posterity.outputs import outputs
@@ -178,6 +180,8 @@ def execute(
     x, y = data.test
     scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
     scores["train_seconds"] = history.seconds
+    tested = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in data.test)).hexdigest()
+    summary["rows"] = {"train": len(data.train[1]), "test": len(y), "tested": tested}
     summary["history"] = _curves(history)
     return posterior, {"scores": scores, "summary": summary}
 
@@ -222,7 +226,8 @@ def assess(
     summary = evaluation.summarise(prediction, truth, elsewhere, logits)
     summary["stress"] = _stress(posterior, x, y, seed)
     rows = evaluation.losses(prediction, truth)
-    summary["losses"] = {score: numbers(loss) for score, loss in rows.items()}
+    found = evaluation.evidence(prediction, truth, elsewhere, rows)
+    summary["evidence"] = {score: [numbers(sample) for sample in samples] for score, samples in found.items()}
     scores = card_of(prediction, truth, rows) | {
         "predict_seconds": seconds,
         "epistemic_inside": summary["uncertainty"]["epistemic"],
@@ -231,8 +236,8 @@ def assess(
         scores["epistemic_outside"] = summary["outside"]["epistemic_outside"]
         scores["auroc_outside"] = summary["outside"]["auroc_epistemic"]
         scores["auroc_outside_limit"] = summary["outside"]["auroc_epistemic_limit"]
-        found = summary["outside"]["detection"]["epistemic"]
-        scores |= {"aupr_outside": found["aupr"], "fpr95_outside": found["fpr95"]}
+        detected = summary["outside"]["detection"]["epistemic"]
+        scores |= {"aupr_outside": detected["aupr"], "fpr95_outside": detected["fpr95"]}
     if isinstance(posterior, posterity.DeepEnsemble) and "nll_calibrated" in scores:
         summary["sizes"] = evaluation.by_size(posterior.draw(posterior.members), posterior.likelihood, x, y)
     return scores, summary
@@ -268,20 +273,23 @@ def judged(
     return prediction, y
 
 
-def paired(records: Mapping[str, Sequence[dict[str, Any]]], seeds: int) -> dict[str, dict[str, list[float]]]:
-    """Per method and score, what its mean is taken of, in the same order for all: each test row, or each of many seeds.
-
-    Runs that a failure left incomplete pair with nothing, and are left out, as are values that are no numbers.
-    """
-    found: dict[str, dict[str, list[float]]] = {}
+def evidence(records: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, dict[str, dict[int, Any]]]:
+    """Per method, score and seed, what each row adds to the score, as arrays."""
+    found: dict[str, dict[str, dict[int, Any]]] = {method: {} for method in records}
     for method, runs in records.items():
-        if len(runs) != seeds:
-            continue
-        rows = runs[0]["summary"].get("losses", {})
-        values = {score: [run["scores"].get(score) for run in runs] for score in runs[0]["scores"]}
-        kept = rows if seeds == 1 else values
-        found[method] = {score: each for score, each in kept.items() if None not in each}
+        for run in runs:
+            for score, samples in run["summary"].get("evidence", {}).items():
+                seeds = found[method].setdefault(score, {})
+                seeds[run["arguments"]["seed"]] = [np.array(sample, dtype=float) for sample in samples]
     return found
+
+
+def design(records: Mapping[str, Sequence[dict[str, Any]]]) -> Design:
+    """How the rows of the seeds hang together."""
+    rows = [run["summary"].get("rows", {}) for found in records.values() for run in found]
+    tested = {row.get("tested") for row in rows}
+    overlap = max((row["test"] / row["train"] for row in rows if row), default=1.0)
+    return Design(same_rows=len(tested) == 1 and None not in tested, overlap=overlap)
 
 
 def worth(records: Mapping[str, Sequence[dict[str, Any]]]) -> None:
@@ -293,11 +301,11 @@ def worth(records: Mapping[str, Sequence[dict[str, Any]]]) -> None:
             record["scores"]["ensemble_equivalent"] = evaluation.ensemble_equivalent(own, curve).number
 
 
-def mean_and_deviation(records: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Over seeds, each score's mean, and its standard deviation as `<score>_std` (0 for one seed)."""
-    result = {}
+def mean_and_deviation(records: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Over seeds, each score's mean, and its standard deviation as `<score>_std` (None for one seed)."""
+    result: dict[str, float | None] = {}
     for score in records[0]["scores"]:
         values = [record["scores"][score] for record in records if record["scores"].get(score) is not None]
         result[score] = statistics.fmean(values) if values else math.nan
-        result[f"{score}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
+        result[f"{score}_std"] = statistics.stdev(values) if len(values) > 1 else None
     return result

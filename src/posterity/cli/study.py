@@ -16,6 +16,7 @@ from posterity.cli.facts import described, facts
 from posterity.cli.folder import Folder, read, write
 from posterity.cli.provenance import NOTE
 from posterity.errors import Error, require
+from posterity.evaluation.differences import LEVEL
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
 from posterity.wording import did_you_mean
@@ -84,9 +85,11 @@ class Study:
             runs.worth(records)
             seconds = time.perf_counter() - started
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
+            self.comparison = self._comparison(first, records, result)
+            if len(self.comparison.methods) > 1:
+                result["best"] = winners(self.comparison)
             write(self.path / "metrics.json", result)
             self.output.step("Writing the report …")
-            self.comparison = self._comparison(first, records, result)
             report.write(self.comparison, self.report)
         self.output.scores(self.comparison)
         return result
@@ -198,13 +201,21 @@ class Study:
                 for m, found in records.items()
                 if found and found[0]["arguments"]["seed"] == self.seeds[0]
             },
-            losses=runs.paired(records, len(self.seeds)),
+            evidence=runs.evidence(records),
+            design=runs.design(records),
             classes=classes,
             target=data.preprocessing.target,
             outside={"far away": FAR_AWAY}.get(data.outside_name, data.outside_name),
             folder="." if self.alone else "models/{method}",
             **shown(x, data.preprocessing),
         )
+
+
+def winners(comparison: Comparison) -> dict[str, Any]:
+    """Of each score the methods that are best and cannot be told apart; none where no difference can be told."""
+    ranked = [score for score in comparison.scores() if SCORES[score].goal is not None]
+    found = {score: sorted(comparison.best(score)) for score in ranked}
+    return {"of": comparison.about, "confidence": 1 - LEVEL, "scores": found}
 
 
 def shown(x: Any, preprocessing: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from posterity.evaluation.detection import (
     fpr_at,
 )
 from posterity.evaluation.equivalence import EnsembleEquivalent, by_size, ensemble_equivalent
+from posterity.evaluation.evidence import evidence
 from posterity.evaluation.intervals import (
     IntervalScores,
     coverage_gap,
@@ -87,6 +88,7 @@ __all__ = [
     "entropy_auc",
     "entropy_cdf",
     "error",
+    "evidence",
     "excess_aurc",
     "fgsm",
     "fpr_at",

@@ -1,12 +1,13 @@
 """What a report is about, and how its scores are named, ranked and written."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from posterity.evaluation.differences import LEVEL, Design, Difference, Samples, difference, leaders, student_quantile
 from posterity.report.canvas import short
 from posterity.wording import number
 
@@ -24,8 +25,8 @@ class Score:
     """Whether a short table leaves it out."""
     chance: float = -math.inf
     """What a coin would have: no more than that is never best."""
-    source: str = ""
-    """The score that it follows from, whose noise is its own."""
+    evidence: tuple[str, ...] = ()
+    """What tells a difference from chance, each of it, where that is not what rows add to the score itself."""
 
     def text(self, value: float | None) -> str:
         """The value as a reader wants it; a dash where there is none."""
@@ -45,9 +46,18 @@ SCORES = {
     "nll": Score("NLL", "surprise at the truth: wrong and sure costs most"),
     "brier": Score("Brier", "squared distance between probabilities and truth"),
     "crps": Score("CRPS", "distance between the predicted distribution and the truth, in the target's units"),
-    "ece": Score("ECE", "how far stated confidence is from the share that is right", percent=True),
+    "ece": Score(
+        "ECE",
+        "how far stated confidence is from the share that is right",
+        percent=True,
+        evidence=("ece", "ece_corrected"),
+    ),
     "coverage90": Score(
-        "coverage 90 %", "how often the 90 % interval holds the truth: 90 % is right", goal=0.9, percent=True
+        "coverage 90 %",
+        "how often the 90 % interval holds the truth: 90 % is right",
+        goal=0.9,
+        percent=True,
+        evidence=("coverage90", "coverage90_corrected"),
     ),
     "nll_calibrated": Score(
         "NLL, calibrated",
@@ -72,7 +82,7 @@ SCORES = {
         "how many networks, trained apart, have the same calibrated NLL: 1 to as many as there were",
         goal=math.inf,
         detail=True,
-        source="nll_calibrated",
+        evidence=("nll_calibrated",),
     ),
     "train_seconds": Score("training, s", "seconds of training", goal=None),
 }
@@ -80,8 +90,11 @@ SCORES = {
 
 IGNORANCE = 1e-6
 """Less epistemic uncertainty than this is rounding."""
+CHANCE = ""
+"""Stands for a coin among the methods of a comparison."""
 
 Values = Mapping[str, float | None]
+Evidence = Mapping[str, Mapping[str, Mapping[int, Samples]]]
 
 
 @dataclass(frozen=True)
@@ -100,9 +113,10 @@ class Comparison:
     """How it was made: command, versions, machine, times."""
     summaries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Per method, what `posterity.evaluation.summarise` says of the first seed."""
-    losses: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
-    """Per method and score, what its mean is taken of: the loss of each test row or, with several seeds, the value of
-    each seed; in the same order for all methods."""
+    evidence: Evidence = field(default_factory=dict)
+    """Per method, score and seed, the samples that `posterity.evaluation.evidence` has of it."""
+    design: Design = field(default_factory=Design)
+    """How the rows of several seeds hang together."""
     classes: tuple[str, ...] = ()
     target: str = "target"
     outside: str = "data from elsewhere"
@@ -146,6 +160,11 @@ class Comparison:
         """The standard error of that mean: the deviation over seeds over √seeds."""
         return (self.methods[method].get(f"{score}_std") or 0.0) / math.sqrt(max(1, self.seeds))
 
+    @property
+    def about(self) -> str:
+        """What is compared: with one seed no more than the networks that were trained, else the methods."""
+        return "methods" if self.seeds > 1 else "trained networks"
+
     def best(self, score: str) -> set[str]:
         """The methods that are best in a score, as far as can be told; none where that is all of them."""
         tied = set(self.tied(score))
@@ -154,40 +173,61 @@ class Comparison:
     def tied(self, score: str) -> list[str]:
         """The best method in a score and those that cannot be told from it, in the table's order.
 
-        They are written the same, or differ by no more than one standard error: of the paired differences between
-        their losses or, where these are not at hand, of the difference of the means over seeds. So are all in between.
-        None without a contest, and none that is no better than chance.
+        Equal methods are told apart in at most 5 % of comparisons (see `posterity.evaluation.differences`): by the
+        differences of each row and between seeds or, without these, between the means of several seeds. What is written
+        the same cannot be told apart, nor what is between two that cannot. None without a contest, and none that is not
+        better than chance.
         """
         goal, chance = SCORES[score].goal, SCORES[score].chance
         found = {m: v for m in self.methods if (v := self.value(m, score)) is not None}
         if goal is None or len(found) < 2:
             return []
-        distance = {
-            m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal)
-            for m, v in found.items()
-            if v > chance
-        }
-        winner = min(distance, key=distance.__getitem__, default="")
-        limit = max((distance[m] for m in distance if self._alike(m, winner, score)), default=math.inf)
+        distance = {m: v if goal == -math.inf else -v if goal == math.inf else abs(v - goal) for m, v in found.items()}
+        contest = distance if chance == -math.inf else distance | {CHANCE: -chance}
+        ranked = sorted(contest, key=contest.__getitem__)
+        kept = leaders(ranked, lambda one, other, level: self.differ(one, other, score, level))
+        if CHANCE in kept:
+            return []
+        limit = max(distance[m] for m in kept)
         return [m for m in distance if distance[m] <= limit]
 
-    def _alike(self, one: str, other: str, score: str) -> bool:
-        """Whether chance explains the difference between two methods."""
-        first, second = (self.value(method, score) for method in (one, other))
+    def differ(self, better: str, worse: str, score: str, level: float = LEVEL) -> bool:
+        """Whether the second method is worse than the first in a score, tested two-sided at a level."""
+        values = [SCORES[score].chance if method == CHANCE else self.value(method, score) for method in (better, worse)]
+        first, second = values
         if first is None or second is None or SCORES[score].text(first) == SCORES[score].text(second):
-            return True
-        pairs = [self.losses.get(method, {}).get(SCORES[score].source or score, ()) for method in (one, other)]
-        if len(pairs[0]) == len(pairs[1]) > 1:
-            gaps = np.subtract(pairs[0], pairs[1])
-            # A single row that differs is just one standard error, which rounding must not decide.
-            return bool(abs(gaps.mean()) <= (1 + 1e-9) * gaps.std(ddof=1) / math.sqrt(len(gaps)))
-        return abs(first - second) <= math.hypot(*(self.standard_error(method, score) for method in (one, other)))
+            return False
+        found = [self.difference(better, worse, name) for name in SCORES[score].evidence or (score,)]
+        if None not in found:
+            return all(each is not None and each.gap > each.half_width(level) for each in found)
+        if self.seeds < 2:
+            return False
+        error = math.hypot(*(self.standard_error(method, score) for method in (better, worse) if method != CHANCE))
+        return abs(first - second) > student_quantile(level, self.seeds - 1) * error
+
+    def difference(self, first: str, second: str, name: str) -> Difference | None:
+        """By how much the second method is worse than the first, by the evidence of that name; None without.
+
+        Of several seeds it takes those that both methods have, and at least two.
+        """
+        one, other = (self.evidence.get(method, {}).get(name, {}) for method in (first, second))
+        if CHANCE in (first, second):
+            known = other if first == CHANCE else one
+            level = {seed: [np.full(len(rows), 1 - SCORES[name].chance) for rows in known[seed]] for seed in known}
+            one, other = (level, other) if first == CHANCE else (one, level)
+        seeds = [seed for seed in one if seed in other]
+        if len(seeds) < min(2, self.seeds):
+            return None
+        ours, theirs = ([found[seed] for seed in seeds] for found in (one, other))
+        if any([len(a) for a in x] != [len(b) for b in y] for x, y in zip(ours, theirs, strict=True)):
+            return None
+        return difference(ours, theirs, self.design)
 
     def written(self, method: str, score: str) -> str:
         """Mean and, with several seeds, its standard error, as the table writes them."""
         value = self.value(method, score)
         text = SCORES[score].text(value)
-        if value is None or self.seeds < 2 or SCORES[score].goal is None:
+        if value is None or self.methods[method].get(f"{score}_std") is None or SCORES[score].goal is None:
             return text
         shown, unit = text.removesuffix(" %"), " %" if SCORES[score].percent else ""
         error = self.standard_error(method, score) * (100 if unit else 1)

@@ -79,10 +79,12 @@ def _table(comparison: Comparison) -> str:
         swatch = f'<span class="swatch" style="background:var(--series-{index % len(SERIES)})"></span>'
         rows.append(f'<tr><th scope="row" data-value="{escape(name)}">{swatch}{escape(name)}</th>{cells}</tr>')
     count = "1 seed" if comparison.seeds == 1 else f"means over {comparison.seeds} seeds ± standard errors"
-    marks = " ★ marks the best of a column and what cannot be told from it." if any(best.values()) else ""
+    marks = f" ★ marks the best of a column and what cannot be told from it. {_rule(comparison)}"
     unmarked = [SCORES[score].label for score in scores if len(comparison.tied(score)) > 1 and not best[score]]
-    if unmarked:
-        marks += f" None is marked where all are within one standard error of the best: {'; '.join(unmarked)}."
+    if not any(best.values()):
+        marks = f" No difference between {comparison.about} can be told. {_rule(comparison)}" if unmarked else ""
+    elif unmarked:
+        marks += f" None is marked where no difference can be told: {'; '.join(unmarked)}."
     meanings = "".join(
         f"<dt>{escape(SCORES[score].label)}</dt><dd>{escape(SCORES[score].meaning)}</dd>" for score in scores
     )
@@ -93,6 +95,16 @@ def _table(comparison: Comparison) -> str:
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f'<p class="note">{escape(count[:1].upper() + count[1:])}.{marks}</p>'
         f'<dl class="note">{meanings}</dl></section>'
+    )
+
+
+def _rule(comparison: Comparison) -> str:
+    """How differences are told from chance."""
+    over = "rows" if comparison.seeds == 1 else "rows and seeds"
+    about = "" if comparison.seeds > 1 else ", and about these networks only: another training may turn out otherwise"
+    return (
+        f"In a column of equal {comparison.about}, one is marked by chance in at most 5 % of cases (paired differences "
+        f"over {over}, t-tests with Holm's correction over the methods{about})."
     )
 
 

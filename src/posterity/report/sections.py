@@ -46,9 +46,10 @@ def scores(comparison: Comparison) -> Section | None:
     ]
     aim = "Further left is better" + (f", except for {' and '.join(exceptions)}" if exceptions else "")
     whiskers = (
-        f"The whiskers are standard errors over {comparison.seeds} seeds: where they overlap, do not read a difference."
+        f"The whiskers are standard errors over {comparison.seeds} seeds, of each method by itself; which differences "
+        "are more than chance, the ★ of the table says, by the rows and seeds that the methods share."
         if comparison.seeds > 1
-        else "There was one seed, so nothing here says how much is luck: run with --seeds 5 to see."
+        else "There was one seed, so nothing here says how much is the luck of one training: run with --seeds 5 to see."
     )
     return Section("The methods side by side", figures, f"{aim}. {whiskers}")
 

@@ -9,10 +9,7 @@ ROUNDING = 1e-9
 
 
 def choice(comparison: Comparison) -> str | None:
-    """The method to use: of those whose NLL cannot be told from the lowest, the one that trains in the least time.
-
-    That is the one-standard-error rule (Breiman et al., 1984): the cheapest of those that are as good as the best.
-    """
+    """The method to use: of those whose NLL cannot be told from the lowest, the one that trains in the least time."""
     ranked = comparison.ranked("nll")
     seconds = {m: s for m in comparison.tied("nll") if (s := comparison.value(m, "train_seconds")) is not None}
     return min(seconds, key=seconds.__getitem__, default=ranked[0] if ranked else None)
@@ -26,7 +23,8 @@ def verdict(comparison: Comparison) -> list[str]:
     sentences = _accuracy(comparison, name) + _outside(comparison)
     if name is None:
         return sentences
-    return [_use(comparison, name), *sentences, *_price(comparison, name), *_caution(comparison, name)]
+    sentences = [_use(comparison, name), *sentences, *_price(comparison, name)]
+    return [*sentences, *_trainings(comparison), *_caution(comparison, name)]
 
 
 def _use(comparison: Comparison, name: str) -> str:
@@ -36,12 +34,15 @@ def _use(comparison: Comparison, name: str) -> str:
         seconds = comparison.value(name, "train_seconds")
         why = "has the lowest" if seconds is None else f"is the quickest to train ({number(seconds, 2)} s)"
         values = _span(comparison, alike, "nll")
-        near = ", within one standard error" if " to " in values else ""
-        return f"Use {name} here: {listed(alike)} cannot be told apart (NLL {values}{near}), and {name} {why}."
+        tested = ", tested at the 5 % level" if " to " in values else ""
+        return f"Use {name} here: {listed(alike)} cannot be told apart (NLL {values}{tested}), and {name} {why}."
     kind, verb = (
         ("probabilities", "fit") if comparison.task == "classification" else ("predictive distribution", "fits")
     )
-    text = f"Use {name} here: its {kind} {verb} the truth best (NLL {comparison.written(name, 'nll')}"
+    best = f"Use {name} here: its {kind} {verb} the truth best"
+    if comparison.seeds < 2:
+        best = f"Use this {name}: of the networks trained here, its {kind} {verb} rows like these best"
+    text = f"{best} (NLL {comparison.written(name, 'nll')}"
     if "map" in comparison.methods and name != "map" and comparison.value("map", "nll") is not None:
         text += f"; a plain network, map, has {comparison.written('map', 'nll')}"
     return f"{text})."
@@ -88,10 +89,21 @@ def _price(comparison: Comparison, name: str) -> list[str]:
         return []
     sentences = [f"{name} takes {own / plain:.1f} times as long to train as map."]
     worth = comparison.value(name, "ensemble_equivalent")
-    told = comparison.best("ensemble_equivalent")
-    if worth is not None and told and name != "ensemble" and worth > 1:
+    better = comparison.differ(name, "map", "nll_calibrated")
+    if worth is not None and better and name != "ensemble" and worth > 1:
         sentences.append(f"Its calibrated probabilities are worth {worth:.1f} networks trained apart.")
     return sentences
+
+
+def _trainings(comparison: Comparison) -> list[str]:
+    """What one seed cannot say, where it said that something is best."""
+    score = "error" if comparison.task == "classification" else "rmse"
+    if comparison.seeds > 1 or not any(comparison.best(name) for name in ("nll", score, "auroc_outside")):
+        return []
+    return [
+        "All this compares the networks trained here, one of each method: whether a method would be ahead if trained "
+        "again, only more seeds show (--seeds 5)."
+    ]
 
 
 def miscalibrated(comparison: Comparison, name: str) -> bool:
