@@ -59,14 +59,13 @@ class Categorical(Likelihood):
             raise Error("Categorical needs class indices (integers) as y; for real numbers use Gaussian().")
         if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
             raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
-        y, classes = y.long(), outputs.shape[2]
+        y, classes = y.long(), class_count(outputs)
         if can_check(y):
             outside = y[(y != self.ignore) & ((y < 0) | (y >= classes))]
             if len(outside):
                 raise Error(
                     f"y holds the class {int(outside[0])}, but the network's output has {classes} classes "
                     f"(0 to {classes - 1}); what is not observed carries the label {self.ignore}."
-                    + (" For yes or no from one output use Bernoulli()." if classes == 1 else "")
                 )
         known = (y == self.ignore) | ((y >= 0) & (y < classes)) if is_recorded(y) else None
         if known is not None:  # a replay cannot raise: a label out of range makes the loss NaN, which training finds
@@ -91,6 +90,17 @@ class Categorical(Likelihood):
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as plain values."""
         return {"weight": None if self.weight is None else self.weight.tolist(), "ignore": self.ignore}
+
+
+def class_count(outputs: Tensor) -> int:
+    """The number of classes of outputs `[draws, batch, classes, ...]`: at least two, for one would be certain."""
+    if outputs.shape[2] > 1:
+        return outputs.shape[2]
+    raise Error(
+        "The network has one output, whose probability as the only class of Categorical is 1 whatever it is. The "
+        "likelihood of two classes (y of 0 and 1) from one output is posterity.Bernoulli(), that of real numbers "
+        "posterity.Gaussian(): give it to fit, or set posterior.likelihood."
+    )
 
 
 class Bernoulli(Likelihood):

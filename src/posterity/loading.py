@@ -23,6 +23,7 @@ from posterity import inputs, interaction, shares
 from posterity.batch_samplers import Cut, Joining, Start, length, loader_of, spans
 from posterity.errors import Error
 from posterity.randomness import turn
+from posterity.readings import check_weights
 from posterity.shares import Share
 from posterity.streams import numpy_seed
 from posterity.wording import number
@@ -220,18 +221,6 @@ def _in_memory(data: Any, device: torch.device | None) -> Batch:
             raise Error(f"There are {rows} rows of inputs but {inputs.rows(part)} {name}: they must be as many.{hint}")
     check_weights(batch.weight)
     return batch
-
-
-def check_weights(weight: Any, least: float = 0.0) -> None:
-    """Refuse weights that are none, such as numbers of patients in the third place; their sum must be above `least`."""
-    if isinstance(weight, Tensor) and weight.numel():
-        if not weight.is_floating_point():
-            raise Error(
-                f"The third part of the data is taken as weights of the rows, and it holds {weight.dtype}: leave it "
-                "out, or give weights as floating-point numbers."
-            )
-        if not bool((weight >= 0).all() & (weight.sum() > least) & weight.isfinite().all()):
-            raise Error("Weights of rows must be finite, not negative, and not all zero.")
 
 
 def warn_of_weights(total: float, rows: float) -> None:

@@ -14,6 +14,7 @@ from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.explaining import explained, sequence_first
 from posterity.functions import Functions
+from posterity.logits import looked_at
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
@@ -121,7 +122,8 @@ def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
 
 def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | None) -> Any:
     """What functions, or rounds of them, say of the data."""
-    like, make = inputs.like(posterior), kind(posterior.likelihood)
+    like, likelihood = inputs.like(posterior), posterior.likelihood
+    make = kind(likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
     parts = []
     drawn = functions.sets[0] if isinstance(functions, Rounds) else functions
@@ -133,7 +135,7 @@ def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | 
                 if isinstance(functions, Rounds):
                     parts.append(functions.predict(part, make).to(home))
                 else:
-                    parts.append(make.gather(functions.stream(part), posterior.likelihood).to(home))
+                    parts.append(make.gather(looked_at(functions.stream(part), likelihood), likelihood).to(home))
                 if not parts[1:] and (why := sequence_first(posterior.network, part)):
                     if len(parts[0].total) != inputs.rows(part):
                         raise Error(why)

@@ -20,6 +20,7 @@ from posterity.history import History
 from posterity.loading import Batch, Batches
 from posterity.objective import Objective, arrange, compiled, layout
 from posterity.optimisers import described, groups, optimizer_of, rates_of
+from posterity.plausibility import plausible
 from posterity.posterior import Posterior
 from posterity.predicting import predict
 from posterity.processes import Accelerate, Processes
@@ -129,7 +130,9 @@ class Run:
             else:
                 group["lr"] = rate * schedule(t)
         self.beta_now.fill_(self.beta(t))
-        with self.accelerate.turn(), turn(self.sum.device, numpy_seed(self.settings.seed, 2, self.count)):
+        seed = numpy_seed(self.settings.seed, 2, self.count)
+        first = contextlib.nullcontext() if self.count else plausible(self.posterior, batch)
+        with self.accelerate.turn(), turn(self.sum.device, seed), first:
             loss = self.advance(batch).detach()
         self.sum += loss / self.posterior.models
         self.nll += loss / self.posterior.models - self.term

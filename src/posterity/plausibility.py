@@ -1,0 +1,23 @@
+"""What the first step of training looks at: mistakes that would train on, without an error."""
+
+import contextlib
+from collections.abc import Iterator
+
+from posterity.errors import Error
+from posterity.loading import Batch
+from posterity.logits import watched
+from posterity.posterior import Posterior
+from posterity.readings import BOTH, check_parts
+
+
+@contextlib.contextmanager
+def plausible(posterior: Posterior, batch: Batch) -> Iterator[None]:
+    """Training with this batch in here: its parts are what they seem, and the network's outputs no probabilities."""
+    check_parts(batch.x, batch.y, batch.weight, posterior.network, posterior.likelihood)
+    try:
+        with watched(posterior):
+            yield
+    except Error as error:
+        if batch.weight is None or "do not fit" not in str(error):
+            raise
+        raise Error(f"{error} {BOTH}") from error
