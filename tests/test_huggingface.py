@@ -347,6 +347,7 @@ def test_the_trainer_saves_what_is_loaded_by_one_call(tmp_path):
     trainer.train()
     trainer.save_model(str(tmp_path / "model"))
     assert same(posterity.load(tmp_path / "model"), posterior, parts(batch())[0])
+    assert posterity.load(tmp_path / "model").training_size == len(batch()["labels"])
     tied = posterity.IBNN(seeded(TiedWords), 2, seed=0)
     huggingface.Trainer(tied, arguments(tmp_path)).save_model(str(tmp_path / "tied"))
     fresh = bert()

@@ -387,3 +387,15 @@ def test_what_is_no_tensor_is_refused_before_training(tmp_path):
         posterity.save(posterior, tmp_path / "model")
     with pytest.raises(posterity.Error, match="_extra_state is a dict and cannot be saved"):
         posterity.fit(posterior, (torch.randn(8, 5), torch.arange(8) % 3), epochs=1, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, "many", True, [7]])
+def test_a_training_size_that_is_none_is_an_error_and_older_folders_have_none(tmp_path, size):
+    posterity.save(posterity.MAP(nn.Linear(2, 3)), tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in config.items() if key != "training_size"}))
+    assert posterity.load(tmp_path, nn.Linear(2, 3)).training_size is None
+    path.write_text(json.dumps(config | {"training_size": size}))
+    with pytest.raises(posterity.Error, match="training_size"):
+        posterity.load(tmp_path, nn.Linear(2, 3))

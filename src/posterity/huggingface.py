@@ -42,6 +42,8 @@ class PosteriorModel(nn.Module):
         super().__init__()
         self.posterior = posterior
         self.size = None if size is None else count(size, "size")
+        if self.size is not None:
+            posterior.training_size = self.size
         self.draws = None if draws is None else count(draws, "draws")
         self.seed = seed
         self.register_state_dict_post_hook(_once)

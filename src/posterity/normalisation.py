@@ -57,6 +57,11 @@ class Normalised(Posterior):
         return self.posterior.likelihood
 
     @property
+    def training_size(self) -> int | None:  # type: ignore[override]
+        """The posterior's."""
+        return self.posterior.training_size
+
+    @property
     def turn(self) -> int | None:
         """The posterior's."""
         return self.posterior.turn

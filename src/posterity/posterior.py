@@ -64,6 +64,9 @@ class Description(list[Entry]):
 class Posterior(nn.Module):
     """A distribution over functions, built around a network.
 
+    `posterior(x)` is no prediction: it is a fresh random draw of training, in evaluation mode too (see `forward`). Use
+    `posterity.predict(posterior, x)`, or `draw` for functions that are the same in every call.
+
     Args:
         network: any module; its parameters keep their names.
         samples: training draws per datum (S).
@@ -94,6 +97,8 @@ class Posterior(nn.Module):
     space: tuple[tuple[Any, ...], ...] = (RATE,)
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
+    #: N, the number of data in the training set of the last `fit`; None before one.
+    training_size: int | None = None
     #: β · penalty / N of the last `loss`: what `fit` takes from it to tell of the likelihood.
     weighed: Tensor | None = None
 
@@ -128,7 +133,12 @@ class Posterior(nn.Module):
         return contextlib.nullcontext() if generator is None else led(generator, x)
 
     def forward(self, x: Any, generator: torch.Generator | None = None) -> Tensor:
-        """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow."""
+        """Outputs under fresh training draws, `[samples, batch, ...]`; gradients flow.
+
+        They are draws of training in evaluation mode too: another call gives other outputs, and rows may have draws of
+        their own. A loss is made of them, that of a differential equation for example. Predictions are those of
+        `posterity.predict(posterior, x)`; functions that stay are drawn by `draw`.
+        """
         raise NotImplementedError
 
     def divergence(self, generator: torch.Generator | None = None) -> Tensor:

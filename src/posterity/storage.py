@@ -182,6 +182,7 @@ def description(posterior: Posterior) -> dict[str, Any]:
         "format": FORMAT,
         "method": names[type(posterior)],
         "arguments": posterior.config(),
+        "training_size": posterior.training_size,
         "likelihood": {"name": likelihoods[type(posterior.likelihood)], **posterior.likelihood.config()},
     }
 
@@ -198,6 +199,7 @@ def attach(
     _check_sizes(config["arguments"], own, network)
     posterior = _build(SAVED[config["method"]], network, config["arguments"])
     posterior.likelihood = _likelihood(config["likelihood"])
+    posterior.training_size = _whole(config.get("training_size"))
     check(added(posterior), own, "posterior")
     posterior.load_state_dict({**{PREFIX + k: v for k, v in weights.items()}, **own}, strict=False)
     posterior.to(next(network.parameters(), torch.zeros(())).device)
@@ -328,6 +330,15 @@ def _check_sizes(arguments: Mapping[str, Any], own: Mapping[str, Tensor], networ
         products = sum(map(operator.mul, sizes, sizes[1:]))
         if len(sizes) > _MOST_STEPS or max(sizes, default=0) > largest or products > max(most, _FEW**2):
             raise Error(f"The model's configuration asks for {name}={str(value)[:40]}, which is too many.")
+
+
+def _whole(size: Any) -> int | None:
+    """N as a configuration has it; older ones, which have none, give None."""
+    if size is None or (isinstance(size, int) and not isinstance(size, bool) and size > 0):
+        return size
+    raise Error(
+        f"The model's configuration is damaged: training_size is {str(size)[:40]!r}, not a whole number above 0."
+    )
 
 
 def _likelihood(config: dict[str, Any]) -> Likelihood:

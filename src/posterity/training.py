@@ -197,6 +197,7 @@ def fit(
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
         functions=functions,
     )
+    posterior.training_size = batches.size
     saver = checkpoints.Saver(checkpoint, positive(checkpoint_every, "checkpoint_every", zero=True))
     history, best = History(), None
     called = [callbacks] if callable(callbacks) else callbacks or ()

@@ -350,6 +350,21 @@ def test_the_threshold_is_one_unknown_number():
         assert len(diagnostics.check(posterior, x, size=n, generator=generator())) == expected
 
 
+def test_a_part_of_the_rows_is_judged_by_the_n_of_fit(tmp_path):
+    """A divergence of 300 nats is little for 2,000 rows, and dominates the loss of 50."""
+    x = normal(2000, 5).float()
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    posterior = posterity.BayesByBackprop(seeded(mlp))
+    posterity.fit(posterior, (x, y), epochs=12, lr=0.01, seed=0, progress=False)
+    posterity.save(posterior, tmp_path)
+    part = x[:50], y[:50]
+    assert float(posterior.divergence().detach()) > 50 * 1.1  # nats: more than any function can gain of 50 rows
+    for fitted in (posterior, posterity.load(tmp_path, mlp())):
+        assert fitted.training_size == 2000
+        assert diagnostics.check(fitted, *part, generator=generator()) == []
+        assert any("dominates" in said for said in diagnostics.check(fitted, *part, size=50, generator=generator()))
+
+
 def test_one_function_is_called_one_function():
     (sentence,) = diagnostics.check(posterity.MAP(seeded(mlp)), torch.zeros(4, 5))
     assert "are the same" in sentence

@@ -49,7 +49,7 @@ def check(
         posterior: a trained posterior; nothing of it changes.
         x: the training inputs, or a fair part of them.
         y: their answers.
-        size: N, where x is a part of the training data.
+        size: N; by default that of the last `fit`, or the rows of x where there was none.
         warn: also raise each sentence as a warning.
         generator: of the draws.
 
@@ -67,7 +67,8 @@ def check(
     with torch.no_grad():
         functions = posterior.draw(max(2, posterior.draws), generator)
         found = outputs(functions, x)
-        n = count(found.shape[1] if size is None else size, "size")
+        known = posterior.training_size or found.shape[1]
+        n = count(known if size is None else size, "size")
         sentences = [_spread(posterior, found, n)]
         if y is not None:
             y = torch.as_tensor(y).cpu()
