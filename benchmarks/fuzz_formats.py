@@ -84,7 +84,7 @@ class Model(Format):
 
 
 class Hub(Format):
-    """A folder that `save_pretrained` wrote; the base model is given, as it is transformers that reads it."""
+    """A folder that `save_pretrained` wrote beside a base model; the base model is given, as it is transformers that reads it."""
 
     share = 0.1
 

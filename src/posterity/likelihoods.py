@@ -55,11 +55,17 @@ class Categorical(Likelihood):
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """log softmax(outputs)[y], summed over the positions of a datum."""
+        if outputs.dim() > 2:
+            class_count(outputs)
+        return self.log_prob_of(outputs, y)
+
+    def log_prob_of(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The same, of one class too, whose probability is 1."""
         if y.is_floating_point():
             raise Error("Categorical needs class indices (integers) as y; for real numbers use Gaussian().")
         if outputs.dim() < 3 or outputs.shape[1:2] + outputs.shape[3:] != y.shape:
             raise _mismatch(outputs, y, "[draws, batch, classes, ...] and [batch, ...]")
-        y, classes = y.long(), class_count(outputs)
+        y, classes = y.long(), outputs.shape[2]
         if can_check(y):
             outside = y[(y != self.ignore) & ((y < 0) | (y >= classes))]
             if len(outside):

@@ -11,12 +11,12 @@ from torch import Tensor
 from posterity import inputs
 from posterity.device_checks import is_recorded
 from posterity.errors import Error
-from posterity.likelihoods import Bernoulli, Categorical, Likelihood
+from posterity.likelihoods import Bernoulli, Categorical, Likelihood, class_count
 from posterity.posterior import Posterior
 from posterity.transforms import plain
 
 #: Nodes of a graph that choose and shape, and change no value.
-SHAPES = ("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "Select")
+SHAPES = ("View", "Unsqueeze", "UnsafeView", "ReshapeAlias", "Squeeze", "Alias", "Select")
 
 
 @contextlib.contextmanager
@@ -29,10 +29,10 @@ def watched(posterior: Posterior) -> Iterator[None]:
         if warned or torch.compiler.is_compiling():
             return
         try:
-            outputs = plain(inputs.output(result, posterior.output))
+            outputs = plain(inputs.output(result, posterior.output)).unsqueeze(0)
         except Error:  # there is no such output, which the loss says
             return
-        warning = "" if is_recorded(outputs) else _warning(outputs, posterior.likelihood, 1)
+        warning = "" if is_recorded(outputs) else _warning(outputs, posterior.likelihood)
         if warning:
             warned = True
             warnings.warn(warning, stacklevel=2)
@@ -45,16 +45,18 @@ def watched(posterior: Posterior) -> Iterator[None]:
 
 
 def looked_at(parts: Iterable[Tensor], likelihood: Likelihood) -> Iterator[Tensor]:
-    """The same outputs `[draws, batch, ...]`, with a warning where the first ones are probabilities of classes."""
+    """The same outputs `[draws, batch, ...]`; a single class is refused, and probabilities of classes are warned of."""
     for number, outputs in enumerate(parts):
-        if not number and (warning := _warning(outputs, likelihood, 2)):
-            warnings.warn(warning, stacklevel=2)
+        if not number and isinstance(likelihood, Categorical) and outputs.dim() > 2:
+            class_count(likelihood.by_class(outputs))
+            if warning := _warning(outputs, likelihood):
+                warnings.warn(warning, stacklevel=2)
         yield outputs
 
 
-def _warning(outputs: Tensor, likelihood: Likelihood, axis: int) -> str:
-    """A sentence where outputs are probabilities, with the classes along an axis; else nothing."""
-    if isinstance(likelihood, Categorical) and _sum_to_one(outputs.detach(), axis):
+def _warning(outputs: Tensor, likelihood: Likelihood) -> str:
+    """A sentence where outputs `[draws, batch, ...]` are probabilities; else nothing."""
+    if isinstance(likelihood, Categorical) and outputs.dim() > 2 and _sum_to_one(likelihood.by_class(outputs.detach())):
         return (
             "The network's outputs are probabilities: none is negative, and they sum to 1 over the classes. "
             "Categorical takes logits and applies the softmax itself, so the network trains badly and its "
@@ -68,10 +70,11 @@ def _warning(outputs: Tensor, likelihood: Likelihood, axis: int) -> str:
     return ""
 
 
-def _sum_to_one(outputs: Tensor, axis: int) -> bool:
-    if not outputs.is_floating_point() or outputs.dim() <= axis or not outputs.numel() or outputs.shape[axis] < 2:
+def _sum_to_one(outputs: Tensor) -> bool:
+    """Whether outputs `[draws, batch, classes, ...]` are none negative, and sum to 1 over the classes."""
+    if not outputs.is_floating_point() or not outputs.numel() or outputs.shape[2] < 2:
         return False
-    return bool((outputs >= 0).all() & ((outputs.float().sum(axis) - 1).abs() < 1e-2).all())
+    return bool((outputs >= 0).all() & ((outputs.float().sum(2) - 1).abs() < 1e-2).all())
 
 
 def _is_sigmoid(outputs: Tensor) -> bool:

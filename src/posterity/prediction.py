@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from posterity import inputs
 from posterity.errors import Error, short
-from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, class_count
+from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
 #: Of the uncertainty.
 PARTS = ("total", "aleatoric", "epistemic")
@@ -139,7 +139,7 @@ class CategoricalPrediction(Prediction):
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Log probability of the observed classes."""
-        return Categorical(ignore=self.ignore).log_prob(self.log_probs.unsqueeze(0), y).squeeze(0)
+        return Categorical(ignore=self.ignore).log_prob_of(self.log_probs.unsqueeze(0), y).squeeze(0)
 
     def labels(self, y: Tensor) -> Tensor:
         """The label that the probabilities at each position are compared with; `ignore` where there is none."""
@@ -167,7 +167,6 @@ class CategoricalPrediction(Prediction):
                     f"Outputs of shape {tuple(outputs.shape)} have no class axis; [draws, batch, classes, ...] needed. "
                     "For one logit use Bernoulli(), for real numbers Gaussian()."
                 )
-            class_count(outputs)
             log_probs = F.log_softmax(outputs.float() if outputs.dtype != torch.float64 else outputs, dim=2)
             part, entropy = log_probs.logsumexp(0), _entropy(log_probs, axis=2).sum(0)
             log_sum = part if log_sum is None else torch.logaddexp(log_sum, part)

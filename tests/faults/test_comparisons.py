@@ -86,7 +86,7 @@ def test_the_scores_of_a_comparison_are_those_of_each_methods_own_model(table, t
     x, y = datasets.load(str(table), target="kind", seed=0).test
     for name in METHODS:
         posterior = posterity.load(out / "models" / name)
-        prediction = posterity.predict(posterior, x, generator=torch.Generator().manual_seed(0))
+        prediction = posterity.predict(posterior, x, seed=0)
         scores = evaluation.score(prediction, y)
         assert {key: found[name][key] for key in scores} == pytest.approx(scores, rel=1e-5), name
     assert len({found[name]["nll"] for name in METHODS}) == len(METHODS)
