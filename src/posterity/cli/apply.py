@@ -11,7 +11,7 @@ from torch import Tensor
 import posterity
 from posterity import datasets, report
 from posterity.cli import options
-from posterity.cli.console import Output
+from posterity.cli.console import Output, Stages
 from posterity.cli.facts import described, facts
 from posterity.cli.folder import write
 from posterity.cli.provenance import Provenance
@@ -63,12 +63,15 @@ def predict(
     replaced = check_output(out, data)
     with output.working():
         posterior, provenance = _load(model, device), Provenance.of(model)
-        x = _data(data, posterior.preprocessing, provenance, seed, data_dir, held_out=False).x
+        with output.stage(f"Reading {data}"):
+            x = _data(data, posterior.preprocessing, provenance, seed, data_dir, held_out=False).x
         trained = provenance.trained(x)
         if trained.any():
             provenance.warn(data, trained, "their uncertainty is that of rows the model knows; see `in_training`.")
-        prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
-        write_table(prediction_table(prediction, posterior.preprocessing, data, trained), out)
+        with output.stage("Predicting"):
+            prediction, _ = judged(posterior, x, None, posterior.preprocessing, samples, seed)
+        with output.stage(f"Writing {out}"):
+            write_table(prediction_table(prediction, posterior.preprocessing, data, trained), out)
     parts = {part: float(getattr(prediction, part).mean()) for part in PARTS}
     real = is_regression(prediction)  # whose parts are variances: their roots are in the target's units
     said = ", ".join(f"{part} {number(value**0.5 if real else value)}" for part, value in parts.items())
@@ -104,7 +107,8 @@ def evaluate(
         raise Error(f"{out} is a file: name a folder for the results with --out.")
     with output.working():
         posterior, provenance = _load(model, device), Provenance.of(model)
-        found = _data(data, posterior.preprocessing, provenance, seed, data_dir)
+        with output.stage(f"Reading {data}"):
+            found = _data(data, posterior.preprocessing, provenance, seed, data_dir)
         if found.y is None:
             raise Error(
                 f"{data} has no targets to compare with: it needs a value of "
@@ -114,8 +118,7 @@ def evaluate(
             output.step(f"The model was trained on rows of {data}: the {len(found.y):,} that were held out are scored.")
         else:
             provenance.warn(data, provenance.trained(found.x), "on these its scores flatter it; leave them out.")
-        output.step("Scoring …")
-        scores, summary = assess(posterior, found.x, found.y, found.outside, samples, seed)
+        scores, summary = assess(posterior, found.x, found.y, found.outside, samples, seed, Stages(output))
         task = "classification" if posterior.preprocessing.classes else "regression"
         name = {cls: name for name, cls in posterity.methods().items()}[type(posterior)]
         made = facts()
@@ -135,7 +138,8 @@ def evaluate(
             **shown(found.x, posterior.preprocessing),
         )
         write(out / "metrics.json", result | made)
-        report.write(comparison, out / "report.html")
+        with output.stage("Drawing the report"):
+            report.write(comparison, out / "report.html")
     output.scores(comparison)
     output.say(f"The whole report: {out / 'report.html'}")
     output.finish(result)

@@ -4,11 +4,12 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -48,6 +49,21 @@ class Output:
         """A line about what happens now."""
         self._progress.print(Text(printable(text)), soft_wrap=True)
 
+    @contextmanager
+    def stage(self, text: str, own_bar: bool = False) -> Iterator[None]:
+        """While something is done: its name, and for who watches the seconds that it takes; one line elsewhere.
+
+        With `own_bar` what is done shows its own progress.
+        """
+        if not self.interactive or own_bar:
+            self.step(f"{text} …")
+            yield
+            return
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+        with Progress(*columns, console=self._progress, transient=True) as shown:
+            shown.add_task(printable(text), total=None)
+            yield
+
     def say(self, text: str = "") -> None:
         """A line of the result."""
         self._results.print(Text(printable(text)), soft_wrap=True)
@@ -82,6 +98,18 @@ class Output:
         """Print the result as JSON where that was asked for."""
         if self.json:
             print(json.dumps(plain(result), indent=2, allow_nan=False))
+
+
+class Stages:
+    """The stages of one run, each with the run's name before its own."""
+
+    def __init__(self, output: Output, run: str = "") -> None:
+        self._output, self._run = output, run
+
+    def __call__(self, name: str, own_bar: bool = False) -> AbstractContextManager[None]:
+        """Enter a stage."""
+        text = f"{self._run}: {name}" if self._run else name[:1].upper() + name[1:]
+        return self._output.stage(text, own_bar)
 
 
 def printable(text: str) -> str:

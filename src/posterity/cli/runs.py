@@ -6,7 +6,8 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,10 +150,22 @@ def network(data: Any, seed: int, varying_noise: bool = False) -> nn.Module:
         return posterity.networks.create("smallconv", in_channels=channels, classes=outputs, size=list(size))
 
 
+Stage = Callable[[str], AbstractContextManager[None]]
+"""What is entered while something is done that a command tells of, with its name."""
+
+
+def unseen(_: str, **__: Any) -> AbstractContextManager[None]:
+    """A stage of which nothing is told."""
+    return nullcontext()
+
+
 def execute(
-    settings: Settings, data: Any, method: str, seed: int, checkpoint: Path, progress: bool
+    settings: Settings, data: Any, method: str, seed: int, checkpoint: Path, progress: bool, stage: Any = unseen
 ) -> tuple[Any, dict[str, Any]]:
     """Train one method with one seed, from its checkpoint if there is one, and score it on the test data.
+
+    Args:
+        stage: entered with the name of each stage; training shows a bar of its own with `progress`.
 
     Returns the posterior and the record: `scores` and `summary`.
     """
@@ -162,23 +175,24 @@ def execute(
         torch.set_num_threads(1)
     tuned = settings.tuned if settings.tuned and settings.tuned["method"] == method else {"posterior": {}, "fit": {}}
     posterior = build(net, seed=seed, **tuned["posterior"])
-    history = posterity.fit(
-        posterior,
-        data.train,
-        likelihood=likelihood(data, settings.varying_noise),
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        seed=seed,
-        device=settings.device,
-        graph=True,  # these networks do the same in every step
-        validation="auto" if settings.hold_out else None,
-        checkpoint=checkpoint,
-        progress=progress,
-        **tuned["fit"] | ({} if settings.lr is None else {"lr": settings.lr}),
-    )
+    with stage("training", own_bar=progress):
+        history = posterity.fit(
+            posterior,
+            data.train,
+            likelihood=likelihood(data, settings.varying_noise),
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            seed=seed,
+            device=settings.device,
+            graph=True,  # these networks do the same in every step
+            validation="auto" if settings.hold_out else None,
+            checkpoint=checkpoint,
+            progress=progress,
+            **tuned["fit"] | ({} if settings.lr is None else {"lr": settings.lr}),
+        )
     posterior.preprocessing = data.preprocessing
     x, y = data.test
-    scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed)
+    scores, summary = assess(posterior, x, y, data.outside, settings.samples, seed, stage)
     scores["train_seconds"] = history.seconds
     tested = hashlib.sha256(b"".join(part.contiguous().numpy().tobytes() for part in data.test)).hexdigest()
     summary["rows"] = {"train": len(data.train[1]), "test": len(y), "tested": tested}
@@ -202,7 +216,13 @@ def _curves(history: History) -> dict[str, list[float]]:
 
 
 def assess(
-    posterior: Any, x: Tensor, y: Tensor, outside: Tensor | None, samples: int | str | None, seed: int
+    posterior: Any,
+    x: Tensor,
+    y: Tensor,
+    outside: Tensor | None,
+    samples: int | str | None,
+    seed: int,
+    stage: Stage = unseen,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """All that is said of a trained posterior: its scores, and the numbers behind a report's figures.
 
@@ -212,21 +232,26 @@ def assess(
         outside: inputs unlike any it was trained on.
         samples: functions to draw; by default what suits the method.
         seed: of the draws.
+        stage: entered with the name of each stage.
     """
-    started = time.perf_counter()
-    prediction, truth = judged(posterior, x, y, posterior.preprocessing, samples, seed)
-    seconds = time.perf_counter() - started
+    with stage("predicting the test rows"):
+        started = time.perf_counter()
+        prediction, truth = judged(posterior, x, y, posterior.preprocessing, samples, seed)
+        seconds = time.perf_counter() - started
     if not bool(torch.isfinite(prediction.total).all()):
         raise Error("The predictions are not all finite numbers: train again with a lower learning rate, --lr.")
     elsewhere = logits = None
     if outside is not None:
-        elsewhere = judged(posterior, outside, None, posterior.preprocessing, samples, seed)[0]
-        if posterior.preprocessing.classes:
-            logits = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
-    summary = evaluation.summarise(prediction, truth, elsewhere, logits)
-    summary["stress"] = _stress(posterior, x, y, seed)
-    rows = evaluation.losses(prediction, truth)
-    found = evaluation.evidence(prediction, truth, elsewhere, rows)
+        with stage("predicting OOD inputs"):
+            elsewhere = judged(posterior, outside, None, posterior.preprocessing, samples, seed)[0]
+            if posterior.preprocessing.classes:
+                logits = _outputs(posterior, x, seed), _outputs(posterior, outside, seed)
+    with stage("scoring"):
+        summary = evaluation.summarise(prediction, truth, elsewhere, logits)
+        rows = evaluation.losses(prediction, truth)
+        found = evaluation.evidence(prediction, truth, elsewhere, rows)
+    with stage("predicting corrupted inputs"):
+        summary["stress"] = _stress(posterior, x, y, seed)
     summary["evidence"] = {score: [numbers(sample) for sample in samples] for score, samples in found.items()}
     scores = card_of(prediction, truth, rows) | {
         "predict_seconds": seconds,
@@ -239,7 +264,9 @@ def assess(
         detected = summary["outside"]["detection"]["epistemic"]
         scores |= {"aupr_outside": detected["aupr"], "fpr95_outside": detected["fpr95"]}
     if isinstance(posterior, posterity.DeepEnsemble) and "nll_calibrated" in scores:
-        summary["sizes"] = evaluation.by_size(posterior.draw(posterior.members), posterior.likelihood, x, y)
+        with stage("scoring ensembles of fewer members"):
+            functions = posterior.draw(posterior.members)
+            summary["sizes"] = evaluation.by_size(functions, posterior.likelihood, x, y)
     return scores, summary
 
 

@@ -11,7 +11,7 @@ import torch
 import posterity
 from posterity import datasets, report
 from posterity.cli import provenance, runs
-from posterity.cli.console import Output
+from posterity.cli.console import Output, Stages
 from posterity.cli.facts import described, facts
 from posterity.cli.folder import Folder, read, write
 from posterity.cli.provenance import NOTE
@@ -75,8 +75,8 @@ class Study:
         # What the report needs must not be found missing after hours of training.
         require("matplotlib")
         with self.output.working():
-            self.output.step(f"Reading {self.settings.data} …")
-            first = self._load(self.seeds[0])
+            with self.output.stage(f"Reading {self.settings.data}"):
+                first = self._load(self.seeds[0])
             _tell_of_rare_classes(first)
             self.folder = Folder(self.path, self.settings.arguments())
             records = self._records()
@@ -85,12 +85,13 @@ class Study:
             runs.worth(records)
             seconds = time.perf_counter() - started
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
-            self.comparison = self._comparison(first, records, result)
-            if len(self.comparison.methods) > 1:
-                result["best"] = winners(self.comparison)
+            with self.output.stage("Comparing the methods"):
+                self.comparison = self._comparison(first, records, result)
+                if len(self.comparison.methods) > 1:
+                    result["best"] = winners(self.comparison)
             write(self.path / "metrics.json", result)
-            self.output.step("Writing the report …")
-            report.write(self.comparison, self.report)
+            with self.output.stage("Drawing the report"):
+                report.write(self.comparison, self.report)
         self.output.scores(self.comparison)
         return result
 
@@ -111,8 +112,7 @@ class Study:
                 if record is not None:
                     self.output.step(f"{label}: done before")
                 else:
-                    self.output.step(f"{label}: training …")
-                    record = self._new(method, seed)
+                    record = self._new(method, seed, label)
                     if record is not None:
                         self.output.step(f"{label}: {_outcome(record['scores'])}")
                 if record is not None:
@@ -128,12 +128,14 @@ class Study:
                 return None
         return self.folder.record(method, seed)
 
-    def _new(self, method: str, seed: int) -> dict[str, Any] | None:
+    def _new(self, method: str, seed: int, label: str) -> dict[str, Any] | None:
         """A new run's record; None where it failed, so that one method's trouble does not cost the others."""
         data = self._load(seed)
         checkpoint = self.folder.begin(method, seed)
         try:
-            posterior, record = runs.execute(self.settings, data, method, seed, checkpoint, self.output.interactive)
+            posterior, record = runs.execute(
+                self.settings, data, method, seed, checkpoint, self.output.interactive, Stages(self.output, label)
+            )
         except Error as error:
             self.failures[f"{method} with seed {seed}"] = str(error)
             self.output.step(f"{method}, seed {seed}, failed: {error}")

@@ -58,8 +58,8 @@ def tune(
         data, target, task, epochs, batch_size, data_dir=data_dir, device=device, varying_noise=varying_noise
     )
     with output.working():
-        output.step(f"Reading {data} …")
-        loaded = settings.load(seed)
+        with output.stage(f"Reading {data}"):
+            loaded = settings.load(seed)
         given: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "device": device, "graph": True}
         search = Search(
             chosen[0],
