@@ -144,6 +144,7 @@ def fit(
     seed = found.settings["seed"] if found is not None and seed is None else _seed(seed)
     data, validation = (prepared_data(posterior, as_pair(part)) for part in (data, validation))
     rows = None if batch_size is None else count(batch_size, "batch_size")
+    posterior.to(where)  # its network is tried on a few rows
     if isinstance(validation, float | str):
         # Runs of before were not stratified, and go on with the rows that they have.
         stratified = found is None or "functions" in found.settings
