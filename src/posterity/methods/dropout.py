@@ -155,8 +155,9 @@ class Masked(Functions):
     """Functions that differ in their dropout masks; `noise` holds one whole number a function, `[n]`.
 
     A mask is a hash of that number, of which dropout of the pass it is, and of the position in one row along each axis:
-    nothing has to be known or kept of its shape, a row that is padded further keeps it, and what comes before the first dropout is computed once for all functions (but not
-    where they must run one by one: a dropout may be anywhere in a module).
+    nothing has to be known or kept of its shape, a row that is padded further keeps it, and what comes before the first
+    dropout is computed once for all functions (but not where they must run one by one: a dropout may be anywhere in a
+    module).
     """
 
     remembers = False
