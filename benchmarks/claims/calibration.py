@@ -157,9 +157,9 @@ def predictive_checks(seed: int) -> list[Rate]:
     x = torch.linspace(-1, 1, 30)[:, None]
     for kind in (f"{FEW} functions at a time", f"{DRAWS} functions at a time", f"an ensemble of {FEW} draws"):
         said = []
-        for _ in range(RUNS // 3):
-            theirs = torch.randn(6, 1, generator=generator)
-            y = theirs * torch.randn((), generator=generator) + std * torch.randn(6, 1, generator=generator)
+        for _ in range(RUNS // 4):
+            theirs = torch.randn(2, 1, generator=generator)
+            y = theirs * torch.randn((), generator=generator) + std * torch.randn(2, 1, generator=generator)
             source: Posterior = Line(DRAWS if str(DRAWS) in kind else FEW, *posterior_of(theirs, y, std), std)
             truth = source.draw(1, generator)(x)[0]
             if "ensemble" in kind:
