@@ -352,6 +352,16 @@ def test_the_page_says_how_to_load_the_best_model_what_it_costs_and_when_not_to_
     assert "does not reliably notice" not in text
 
 
+def test_what_a_method_is_worth_is_a_bound_where_it_is_as_good_as_the_largest_ensemble():
+    scores = {"nll": 0.5, "nll_std": 0.001, "nll_calibrated": 0.5, "nll_calibrated_std": 0.001, "train_seconds": 10.0}
+    methods = {"map": scores, "ibnn": scores | {"nll": 0.4, "nll_calibrated": 0.4}}
+    for worth, words in ((5.0, "are worth at least 5.0 networks"), (3.2, "are worth 3.2 networks")):
+        found = methods | {"ibnn": methods["ibnn"] | {"ensemble_equivalent": worth}}
+        summaries = {"ensemble": {"sizes": [0.5, 0.48, 0.46, 0.44, 0.42]}}
+        comparison = Comparison("t", "classification", found, seeds=3, summaries=summaries)
+        assert words in " ".join(verdict(comparison))
+
+
 def test_the_epoch_that_was_kept_is_marked():
     comparison = classification()
     figure = plots.training(comparison.summaries, {"map": 0, "ibnn": 1})

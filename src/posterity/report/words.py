@@ -91,7 +91,9 @@ def _price(comparison: Comparison, name: str) -> list[str]:
     worth = comparison.value(name, "ensemble_equivalent")
     better = comparison.differ(name, "map", "nll_calibrated")
     if worth is not None and better and name != "ensemble" and worth > 1:
-        sentences.append(f"Its calibrated probabilities are worth {worth:.1f} networks trained apart.")
+        largest = len(comparison.summaries.get("ensemble", {}).get("sizes") or ())
+        least = "at least " if worth == largest else ""
+        sentences.append(f"Its calibrated probabilities are worth {least}{worth:.1f} networks trained apart.")
     return sentences
 
 
