@@ -8,7 +8,7 @@ from torch import Tensor
 
 from posterity import inputs
 from posterity.errors import Error, short
-from posterity.loading import Batches, _as_batch
+from posterity.loading import Batch, Batches, _as_batch
 from posterity.streams import numpy_seed
 
 
@@ -22,10 +22,9 @@ def as_pair(data: Any) -> Any:
     return batch.x, batch.y
 
 
-def first_rows(data: Any) -> Any:
-    """Two rows of data in memory and their targets; of other data none, for they may be slow to begin."""
-    memory = None if data is None else Batches(data, 1).memory
-    return None if memory is None else tuple(inputs.between(part, 0, 2) for part in memory[:2])
+def first_rows(memory: Batch) -> tuple[Any, Any]:
+    """Two rows of data in memory, and their targets."""
+    return inputs.between(memory.x, 0, 2), inputs.between(memory.y, 0, 2)
 
 
 def hold_out(

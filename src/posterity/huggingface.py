@@ -57,7 +57,7 @@ class PosteriorModel(nn.Module):
             return {"loss": self.posterior.loss(inputs, labels, size=self.size, beta=beta)}
         generator = stream(self.seed, "draws")
         like = next(self.posterior.parameters(), torch.zeros(()))
-        prediction = predict(self.posterior, inputs, self.draws, generator).to(like.device)
+        prediction = predict(self.posterior, inputs, self.draws, generator, progress=False).to(like.device)
         named = ("logits", "log_probs", "mean")
         outputs = {"logits": next(getattr(prediction, name) for name in named if hasattr(prediction, name))}
         return outputs if labels is None else {"loss": -prediction.log_prob(labels).mean(), **outputs}

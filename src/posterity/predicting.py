@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from posterity.logits import looked_at
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
+from posterity.progress import Bar, wanted
 from posterity.state import sharing
 
 
@@ -35,6 +37,7 @@ def predict(
     tolerance: float = 0.05,
     pairs: bool = False,
     compile: bool = False,
+    progress: bool | None = None,
 ) -> Any:
     """What a posterior says of some rows: the average over `samples` drawn functions, with its uncertainty.
 
@@ -65,6 +68,7 @@ def predict(
         compile: compile what is done with a part of the rows, which takes seconds and makes the rest about twice as
             fast: for tens of thousands of rows. To use the same functions again and again, call `functions.compile()`
             on drawn ones.
+        progress: a progress bar where it takes more than two seconds; by default where standard error is a terminal.
 
     Example:
         >>> import posterity, torch
@@ -91,6 +95,7 @@ def predict(
             tolerance=tolerance,
             pairs=pairs,
             compile=compile,
+            progress=progress,
         )
         known = posterior.preprocessing
         return said.rescale(known.target_mean, known.target_std) if isinstance(said, GaussianPrediction) else said
@@ -103,25 +108,46 @@ def predict(
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
-        return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size)
+        with _bar(data, progress) as bar:
+            return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size, bar)
     prediction, drawn = None, 0
+    draws: Any = posterior.draws if samples is None else samples
+    draws = count(draws, "samples")
     once = compile or isinstance(data, (Dataset, DataLoader))  # which may give other rows another time
-    for n in _turns(posterior, posterior.draws if samples is None else samples, once):
-        part = _of_rows(posterior, _draw(posterior, n, generator, pairs, compile), data, batch_size)
-        prediction = part if prediction is None else prediction.mixed(part, drawn / (drawn + n))
-        drawn += n
+    with _bar(data, progress) as bar:
+        for n in _turns(posterior, draws, once):
+            functions = _draw(posterior, n, generator, pairs, compile)
+            part = _of_rows(posterior, functions, data, batch_size, bar, 1 / draws)
+            prediction = part if prediction is None else prediction.mixed(part, drawn / (drawn + n))
+            drawn += n
     return prediction
 
 
-def _turns(posterior: Posterior, samples: Any, once: bool) -> list[int]:
+def _bar(data: Any, progress: bool | None) -> Bar:
+    """Of the rows of data, where they can be counted."""
+    rows = loading.length(data.dataset if isinstance(data, DataLoader) else data)
+    if not isinstance(data, (Dataset, DataLoader)):
+        rows = inputs.rows(inputs.as_tensors(data)) if isinstance(data, (Mapping, tuple)) else rows
+    return Bar(rows, wanted(progress), unit="row", name="prediction", delay=2.0)
+
+
+def _counted(stream: Iterator[Tensor], rows: int, each: float, bar: Bar) -> Iterator[Tensor]:
+    """The outputs of a stream, each function's of which is a part of the work on its rows."""
+    for outputs in stream:
+        yield outputs
+        bar.update(count=rows * len(outputs) * each)
+
+
+def _turns(posterior: Posterior, samples: int, once: bool) -> list[int]:
     """How many functions to draw and to hold, turn by turn."""
-    samples = count(samples, "samples")
     turn = samples if once or posterior.turn is None else posterior.turn
     return [min(turn, samples - start) for start in range(0, samples, turn)]
 
 
-def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | None) -> Any:
-    """What functions, or rounds of them, say of the data."""
+def _of_rows(
+    posterior: Posterior, functions: Any, data: Any, batch_size: int | None, bar: Bar, each: float = 1.0
+) -> Any:
+    """What functions, or rounds of them, predict of the data; each is such a part of all the work."""
     like, likelihood = inputs.like(posterior), posterior.likelihood
     make = kind(likelihood)
     home = data.device if isinstance(data, Tensor) else torch.device("cpu")
@@ -134,8 +160,10 @@ def _of_rows(posterior: Posterior, functions: Any, data: Any, batch_size: int | 
             for part in functions.parts(x):
                 if isinstance(functions, Rounds):
                     parts.append(functions.predict(part, make).to(home))
+                    bar.update(count=inputs.rows(part) or 0)
                 else:
-                    parts.append(make.gather(looked_at(functions.stream(part), likelihood), likelihood).to(home))
+                    stream = _counted(functions.stream(part), inputs.rows(part) or 0, each, bar)
+                    parts.append(make.gather(looked_at(stream, likelihood), likelihood).to(home))
                 if not parts[1:] and (why := sequence_first(posterior.network, part)):
                     if len(parts[0].total) != inputs.rows(part):
                         raise Error(why)

@@ -1,9 +1,13 @@
 """What is seen of work that takes long, and how it is stopped: a progress bar, and Ctrl-C."""
 
+import contextlib
 import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def wanted(progress: bool | None) -> bool:
@@ -12,24 +16,69 @@ def wanted(progress: bool | None) -> bool:
 
 
 class Bar:
-    """tqdm where it is wanted, else nothing."""
+    """tqdm where it is wanted, else nothing.
 
-    def __init__(self, total: int, shown: bool, start: int = 0, unit: str = "step") -> None:
-        self.shown, self.bar = shown, None
-        if shown:
-            from tqdm import tqdm
+    Args:
+        total: of the work; None where it is not known.
+        shown: whether it is wanted.
+        start: what was done before.
+        unit: of the work.
+        name: of the work.
+        delay: seconds before anything is shown, for work that may be short.
+    """
 
-            self.bar = tqdm(total=total, initial=start, unit=unit, file=sys.stderr, dynamic_ncols=True, leave=False)
+    def __init__(
+        self,
+        total: float | None,
+        shown: bool,
+        start: int = 0,
+        unit: str = "step",
+        name: str | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.bar: Any = None
+        self.shown, self.began, self.delay, self.unshown = shown, time.time(), delay, 0.0
+        self.options: dict[str, Any] = {
+            "total": total,
+            "initial": start,
+            "unit": unit,
+            "desc": name,
+            "unit_scale": unit == "row",
+        }
+        if shown and not delay:
+            self._show()
+
+    def _show(self) -> None:
+        from tqdm import tqdm
+
+        self.bar = tqdm(**self.options, file=sys.stderr, dynamic_ncols=True, leave=False)
+        self.bar.start_t = self.began
 
     def __enter__(self) -> "Bar":
         return self
 
-    def update(self, postfix: dict[str, str] | None = None) -> None:
-        """One step further."""
+    def update(self, postfix: dict[str, str] | None = None, count: float = 1) -> None:
+        """So much further, by default one step."""
+        if not self.shown:
+            return
+        self.unshown += count
+        late = self.bar is None and time.time() - self.began >= self.delay
+        if late:
+            self._show()
         if self.bar is not None:
-            self.bar.update()
-            if postfix:
+            self.bar.update(self.unshown)
+            self.unshown = 0.0
+            if postfix or late:
                 self.bar.set_postfix(postfix)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """In here other work is done, which the bar names."""
+        if self.bar is not None:
+            self.bar.set_description(name)
+        yield
+        if self.bar is not None:
+            self.bar.set_description(self.options["desc"])
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:

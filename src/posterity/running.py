@@ -17,55 +17,19 @@ from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.graphs import Graph
 from posterity.history import History
-from posterity.loading import Batch, Batches
+from posterity.loading import Batch
 from posterity.objective import Objective, arrange, compiled, layout
 from posterity.optimisers import described, groups, optimizer_of, rates_of
 from posterity.plausibility import plausible
 from posterity.posterior import Posterior
-from posterity.predicting import predict
 from posterity.processes import Accelerate, Processes
 from posterity.randomness import reseed, turn
+from posterity.run_settings import Settings
 from posterity.streams import numpy_seed, seed_of
+from posterity.validation import FEWEST, measure
 
 #: Steps between two looks at the loss on a device, each of which waits for it.
 LOOK_EVERY = 50
-
-
-@dataclasses.dataclass
-class Settings:
-    """What a run depends on; a checkpoint of other settings is refused."""
-
-    epochs: int
-    batch_size: int | None
-    lr: float
-    lr_posterior: float | None
-    weight_decay: float
-    optimizer: str
-    precision: str
-    clip: float | None
-    schedule: str
-    schedule_posterior: str
-    beta: str
-    augment: str | None
-    seed: int
-    size: int
-    steps: int
-    """In an epoch, which a loader decides."""
-    posterior: dict[str, Any]
-    likelihood: dict[str, Any]
-    data: str | None = None
-    functions: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Fingerprints of the schedules and of the user's functions."""
-
-    def differences(self, found: Mapping[str, Any]) -> list[str]:
-        """The names of what is another in the settings of a checkpoint; older ones do not have all of them."""
-        own = dataclasses.asdict(self)
-        found = {key: own[key] for key in ("data", "steps", "functions")} | dict(found)
-        before = found["functions"] if isinstance(found["functions"], dict) else {}
-        names = [name for name, value in own.items() if name != "functions" and found.get(name) != value]
-        return names + [
-            name for name, f in self.functions.items() if name not in names and fingerprints.differ(before.get(name), f)
-        ]
 
 
 class Run:
@@ -273,29 +237,12 @@ class Run:
         self.epochs, self.since = epoch, 0
         return record
 
-    def validate(self, data: Any) -> float:
-        """Mean negative log-likelihood on held-out data, in which rows count by their weights."""
-        self.posterior.eval()
-        total, rows = 0.0, 0.0
-        draws = min(self.posterior.draws, 32)
-        generator = torch.Generator().manual_seed(numpy_seed(self.settings.seed, 3))
-        batches = Batches(data, self.held, False, self.sum.device, self.processes.rank, self.processes.count)
-        with self.processes.whole():
-            for batch in batches.epoch(0):
-                if batch.y is None:
-                    raise Error("Validation needs answers: its data give inputs alone.")
-                prediction = predict(self.posterior, batch.x, draws, generator)
-                if batch.share is None or batch.share.counts:
-                    surprise = -prediction.log_prob(batch.y).double()
-                    weight = torch.ones_like(surprise) if batch.weight is None else batch.weight.to(surprise).flatten()
-                    if len(weight) != len(surprise):
-                        raise Error(f"There are {len(weight)} weights for {len(surprise)} held-out rows: one each.")
-                    total, rows = total + float((weight * surprise).sum()), rows + float(weight.sum())
+    def validate(self, data: Any, draws: int = FEWEST, shown: bool = False) -> float:
+        """Mean negative log-likelihood of held-out data under so many draws, the same ones every time."""
+        seed = numpy_seed(self.settings.seed, 3)
+        measured = measure(self.posterior, data, draws, seed, self.held, self.processes, shown)
         self.posterior.train()
-        total, rows = self.processes.total(total, rows)
-        if not rows:
-            raise Error("The held-out rows all have weight 0: none of them counts.")
-        return total / rows
+        return measured
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all parameters and buffers."""

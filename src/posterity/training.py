@@ -5,12 +5,10 @@ import copy
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
@@ -21,7 +19,7 @@ from posterity.errors import Error, short
 from posterity.history import History
 from posterity.holdout import as_pair, first_rows, hold_out
 from posterity.interaction import interacts, trained_whole
-from posterity.likelihoods import Categorical, Gaussian, Likelihood
+from posterity.likelihoods import Likelihood
 from posterity.loading import Batches, warn_of_weights
 from posterity.objective import arrange
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
@@ -29,13 +27,13 @@ from posterity.preparing import prepared_data
 from posterity.processes import Accelerate, team
 from posterity.progress import Bar, Stop, wanted
 from posterity.randomness import leave_as_found
-from posterity.running import LOOK_EVERY, Run, Settings
+from posterity.run_settings import Settings
+from posterity.running import LOOK_EVERY, Run
 from posterity.storage import storable
 from posterity.streams import numpy_seed
-from posterity.validation import improves, warn_of_none
+from posterity.targets import look_at_targets
+from posterity.validation import improves, plan, warn_of_none
 
-#: Answers whose mean or deviation is larger are worth a word.
-FAR = 30.0
 Callback = Callable[[dict[str, float], Posterior], None]
 
 
@@ -109,7 +107,8 @@ def fit(
         augment: a function that changes the inputs of every step, on the device (see `posterity.augmentation`).
         validation: data, or the share of the training data to hold out (by weight, where rows interact); the parameters
             of the epoch with the lowest negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than
-            500 rows 50 or a fifth.
+            500 rows 50 or a fifth. It is measured with few draws, and every so many epochs that it costs about a third
+            of the training at most: the last one always is.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there; a run with other
             settings, or other data in memory, is refused. What workers of a loader draw that outlive an epoch
             (`persistent_workers=True`) is not drawn again.
@@ -161,7 +160,7 @@ def fit(
         batches.batch_size, batches.shuffle = batches.rows or 1, False
     if batches.memory is not None and batches.memory.weight is not None:
         warn_of_weights(float(batches.memory.weight.sum()), int(batches.memory.weight.count_nonzero()))
-    _look(posterior.likelihood, data)
+    look_at_targets(posterior.likelihood, data)
     steps = len(batches)
     if not steps:
         raise Error("The data give no batch at all: a loader that drops its last batch may be left with none.")
@@ -221,12 +220,16 @@ def fit(
             history, best = run.restore(found)
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(leave_as_found())
-        memory = None if validation is None else Batches(validation, 1).memory
-        if memory is not None and interacts(posterior, memory.x):
-            run.held = inputs.rows(memory.x) or run.held
-        elif run.processes.count == 1 and (first := first_rows(validation)) is not None:
-            run.validate(first)  # a mistake in them comes out now, not after an epoch
-        bar = stack.enter_context(Bar(epochs * steps, wanted(progress) and run.processes.main, run.count))
+        held = None
+        if validation is not None:
+            apart = Batches(validation, 1)
+            held = plan(posterior, epochs, batches.rows or batches.size, apart.size or batches.size)
+            if apart.memory is not None and interacts(posterior, apart.memory.x):
+                run.held = apart.size or run.held
+            elif apart.memory is not None and run.processes.count == 1:
+                run.validate(first_rows(apart.memory))  # a mistake in them comes out now, not after an epoch
+        shown = wanted(progress) and run.processes.main
+        bar = stack.enter_context(Bar(epochs * steps, shown, run.count, name="training"))
         stop = stack.enter_context(Stop(checkpoint))
 
         def save(end: bool = False) -> None:
@@ -251,8 +254,9 @@ def fit(
                     save()
             done = 0
             record = run.record(epoch + 1, began)
-            if validation is not None:
-                record["validation"] = run.validate(validation)
+            if held is not None and held.due(epoch + 1, epochs):
+                with bar.stage("validation"):
+                    record["validation"] = run.validate(validation, held.draws, shown)
                 if improves(record, best):
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
@@ -319,30 +323,6 @@ def find_device(device: str | torch.device) -> torch.device:
         if (found.index or 0) >= devices:
             raise Error(f"There is no {found} here: the last of {devices} CUDA devices is cuda:{devices - 1}.")
     return found
-
-
-def _look(likelihood: Likelihood, data: Any) -> None:
-    """Refuse answers of which none is observed; warn of real ones far from mean 0 and deviation 1.
-
-    Networks start there, and take long to leave.
-    """
-    y = data[1] if isinstance(data, tuple) and len(data) > 1 else None
-    if not isinstance(y, (Tensor, np.ndarray)) or len(y) < 2:
-        return
-    y = inputs.as_tensors(y)
-    if isinstance(likelihood, Categorical) and bool((likelihood.labels(y) == likelihood.ignore).all()):
-        raise Error(f"All labels are {likelihood.ignore}, which marks what is not observed: nothing can be learned.")
-    if not isinstance(likelihood, Gaussian):
-        return
-    values = y.detach().double()
-    mean, std = float(values.mean()), float(values.std())
-    if abs(mean) > FAR or std > FAR:
-        warnings.warn(
-            f"The answers have mean {mean:.3g} and standard deviation {std:.3g}, and a network starts at 0 and 1: "
-            "standardise them, and give predictions back their units by `rescale`. (The command line and "
-            "PosteriorRegressor do it by themselves.)",
-            stacklevel=3,
-        )
 
 
 def _seed(seed: int | None) -> int:
