@@ -1,5 +1,7 @@
 """Batch statistics of each drawn function's own."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -133,3 +135,41 @@ def test_scores_and_attacks_take_it():
     posterity.evaluation.fgsm(normalised, x, y, 0.1, samples=4)
     assert posterity.predict(normalised, x, "auto").probs.shape == (40, 3)
     assert len(normalised.mean()) == 1
+
+
+def fitted(name, **options):
+    """A posterior that was trained around batch normalisation, its inputs and its warnings in `predict`."""
+    x = data()
+    y = (x.mean((1, 2, 3)) > 1).long()
+    posterior = METHODS[name](seeded(Normed), seed=0, **options)
+    posterity.fit(posterior, (x, y), epochs=2, batch_size=100, lr=1e-2, seed=0, progress=False)
+    return posterior, x
+
+
+def warned(posterior, x):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        posterity.predict(posterior, x[:20], 4, seed=0)
+        posterity.predict(posterior, x[:20], "auto", seed=0)
+    return [one for one in found if "posterity.Normalised(posterior, x)" in str(one.message)]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_predict_warns_where_running_statistics_suit_no_draw(name):
+    posterior, x = fitted(name)
+    found = warned(posterior, x)
+    assert len(found) == 2 * (name in ("livi", "bbh"))
+    assert all(one.filename == __file__ for one in found)
+    assert not warned(posterity.Normalised(posterior, x), x)
+
+
+def test_frozen_and_untrained_batch_normalisation_is_no_reason_for_a_warning():
+    posterior, x = fitted("livi", layers=["first", "last"])
+    assert warned(posterior, x)
+    assert not warned(*fitted("livi", layers="last"))  # its functions differ behind the normalisation alone
+    assert not warned(METHODS["livi"](seeded(Normed), seed=0).eval(), x)
+    network = seeded(Normed)
+    network.norm.requires_grad_(False)
+    posterior = METHODS["livi"](network, seed=0)
+    posterity.fit(posterior, (x, (x.mean((1, 2, 3)) > 1).long()), epochs=1, seed=0, progress=False)
+    assert not warned(posterior, x)

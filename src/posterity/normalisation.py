@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from posterity import inputs, loading
 from posterity.errors import Error
@@ -91,14 +92,52 @@ class Normalised(Posterior):
         return self.posterior.config()
 
 
-def normalised(functions: Functions) -> dict[str, nn.modules.batchnorm._BatchNorm]:
+def trained_norms(posterior: Posterior) -> list[_NormBase]:
+    """The layers of batch normalisation that are not frozen.
+
+    One is frozen where none of its parameters is trained, or drawn around means that are (where it has none: none of
+    the network's at all).
+    """
+    means = getattr(posterior, "means", None)
+    still = isinstance(means, Tensor) and not means.requires_grad
+    drawn = {} if still else getattr(getattr(posterior, "weights", None), "shapes", {})
+    moving = {name for name, p in posterior.network.named_parameters() if p.requires_grad or name in drawn}
+    found = []
+    for name, module in posterior.network.named_modules():
+        own = {f"{name}.{key}".lstrip(".") for key, _ in module.named_parameters(recurse=False)}
+        if isinstance(module, _NormBase) and (own & moving if own else moving):
+            found.append(module)
+    return found
+
+
+def shared_statistics(posterior: Posterior) -> str:
+    """A sentence where functions are drawn with running statistics that suit none of them, else nothing.
+
+    Those of a layer that comes before all drawn ones suit every function.
+    """
+    if posterior.shares_statistics:
+        return ""
+    drawn, behind = getattr(getattr(posterior, "weights", None), "shapes", {}), False
+    trained = {id(norm) for norm in trained_norms(posterior)}
+    for name, module in posterior.network.named_modules():
+        tracked = getattr(module, "num_batches_tracked", None)
+        if behind and id(module) in trained and tracked is not None and bool(tracked > 0):
+            return (
+                "The network's batch normalisation has running statistics that mix those of all draws, and functions "
+                f"drawn from {type(posterior).__name__} differ too much for that: predictions may be far off. Predict "
+                "with posterity.Normalised(posterior, x), x being training inputs, which measures them by function."
+            )
+        own = (f"{name}.{key}".lstrip(".") for key, _ in module.named_parameters(recurse=False))
+        behind = behind or any(key in drawn for key in own)
+    return ""
+
+
+def normalised(functions: Functions) -> dict[str, _BatchNorm]:
     """The layers of batch normalisation that have running statistics, by name."""
     return {
         name: module
         for name, module in functions.network.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        and module.running_mean is not None
-        and not functions.one_pass
+        if isinstance(module, _BatchNorm) and module.running_mean is not None and not functions.one_pass
     }
 
 
@@ -153,7 +192,7 @@ class Meter:
 
 
 @contextlib.contextmanager
-def _meters(norms: dict[str, nn.modules.batchnorm._BatchNorm]) -> Iterator[dict[str, Meter]]:
+def _meters(norms: dict[str, _BatchNorm]) -> Iterator[dict[str, Meter]]:
     """The layers normalise by their batch in here, leave their running statistics alone, and are measured."""
     meters = {name: Meter() for name in norms}
     hooks = [norms[name].register_forward_pre_hook(meter) for name, meter in meters.items()]

@@ -97,6 +97,10 @@ class Posterior(nn.Module):
     space: tuple[tuple[Any, ...], ...] = (RATE,)
     #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
     rate: float = 1.0
+    #: Whether log-likelihood − `divergence` is a lower bound of the log evidence, by which models may be compared.
+    bounds_evidence: bool = False
+    #: Whether the running statistics of batch normalisation, which mix those of all draws, suit every draw.
+    shares_statistics: bool = True
     #: N, the number of data in the training set of the last `fit`; None before one.
     training_size: int | None = None
     #: β · penalty / N of the last `loss`: what `fit` takes from it to tell of the likelihood.

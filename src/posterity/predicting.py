@@ -16,6 +16,7 @@ from posterity.errors import Error
 from posterity.explaining import explained, sequence_first
 from posterity.functions import Functions
 from posterity.logits import looked_at
+from posterity.normalisation import shared_statistics
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
 from posterity.preparing import is_raw, prepared
@@ -24,7 +25,6 @@ from posterity.state import sharing
 
 
 @torch.no_grad()
-@sharing()
 @assertions_explained()
 def predict(
     posterior: Posterior,
@@ -102,14 +102,18 @@ def predict(
     if isinstance(data, DataLoader) and loading.rearranges(data):
         warnings.warn(
             "The loader shuffles its rows or drops the last: the prediction has those that it gives, in its order.",
-            stacklevel=3,
+            stacklevel=4,
         )
+    if why := shared_statistics(posterior):
+        warnings.warn(why, stacklevel=4)
     if isinstance(samples, str) and samples == "auto":
         if pairs or compile:
             why = "needs independent draws" if pairs else "runs on ever fewer rows, each time with other shapes"
             raise Error(f'samples="auto" {why}: give a number of samples for that.')
+        with sharing():
+            rounds = Rounds(posterior, tolerance, generator)
         with _bar(data, progress) as bar:
-            return _of_rows(posterior, Rounds(posterior, tolerance, generator), data, batch_size, bar)
+            return _of_rows(posterior, rounds, data, batch_size, bar)
     prediction, drawn = None, 0
     draws: Any = posterior.draws if samples is None else samples
     draws = count(draws, "samples")
@@ -167,7 +171,7 @@ def _of_rows(
                 if not parts[1:] and (why := sequence_first(posterior.network, part)):
                     if len(parts[0].total) != inputs.rows(part):
                         raise Error(why)
-                    warnings.warn(why, stacklevel=4)
+                    warnings.warn(why, stacklevel=5)
                 if masked and bool(parts[-1].total.isnan().any()):
                     raise Error("The inputs hold −∞, and what the network makes of it is no number: fill it first.")
     if not parts:
@@ -181,7 +185,8 @@ def _of_rows(
 def _draw(posterior: Any, n: int, generator: torch.Generator | None, pairs: bool, compile: bool) -> Functions:
     if pairs and "pairs" not in inspect.signature(posterior.draw).parameters:
         raise Error(f"{type(posterior).__name__} has no noise to draw in pairs: leave pairs out.")
-    functions: Functions = posterior.draw(n, generator, **({"pairs": True} if pairs else {}))
+    with sharing():
+        functions: Functions = posterior.draw(n, generator, **({"pairs": True} if pairs else {}))
     if compile:
         functions.compile()
     return functions

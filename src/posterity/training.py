@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from posterity import checkpoints, fingerprints, inputs, schedules
@@ -21,6 +20,7 @@ from posterity.holdout import as_pair, first_rows, hold_out
 from posterity.interaction import interacts, trained_whole
 from posterity.likelihoods import Likelihood
 from posterity.loading import Batches, warn_of_weights
+from posterity.normalisation import trained_norms
 from posterity.objective import arrange
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.preparing import prepared_data
@@ -274,19 +274,14 @@ def fit(
 
 
 def train_mode(posterior: Posterior) -> Posterior:
-    """`posterior.train()`, but batch normalisation that is frozen stays in evaluation mode.
+    """`posterior.train()`, but batch normalisation that is frozen (see `trained_norms`) stays in evaluation mode.
 
-    It is frozen where none of its parameters is trained, or drawn around means that are (where it has none: none of
-    the network's at all). Else its running statistics would move under weights that do not.
+    Else its running statistics would move under weights that do not.
     """
     posterior.train()
-    means = getattr(posterior, "means", None)
-    still = isinstance(means, Tensor) and not means.requires_grad
-    drawn = {} if still else getattr(getattr(posterior, "weights", None), "shapes", {})
-    moving = {name for name, p in posterior.network.named_parameters() if p.requires_grad or name in drawn}
-    for name, module in posterior.network.named_modules():
-        own = {f"{name}.{key}".lstrip(".") for key, _ in module.named_parameters(recurse=False)}
-        if isinstance(module, _NormBase) and not (own & moving if own else moving):
+    trained = {id(norm) for norm in trained_norms(posterior)}
+    for module in posterior.network.modules():
+        if isinstance(module, _NormBase) and id(module) not in trained:
             module.eval()
     return posterior
 

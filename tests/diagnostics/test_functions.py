@@ -365,6 +365,32 @@ def test_a_part_of_the_rows_is_judged_by_the_n_of_fit(tmp_path):
         assert any("dominates" in said for said in diagnostics.check(fitted, *part, size=50, generator=generator()))
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "bounds"),
+    [
+        ("livi", {}, False),
+        ("livi", {"linear": True}, True),
+        ("bbh", {}, False),
+        ("bbh", {"divergence": "nearest"}, False),
+        ("bbh", {"divergence": "bound"}, True),
+        ("ibnn", {}, True),
+        ("ibnn", {"kl": "mixture_mean"}, False),
+        ("bbb", {}, True),
+        ("mnf", {}, True),
+        ("map", {}, False),
+        ("ensemble", {}, False),
+        ("dropout", {}, False),
+    ],
+)
+def test_only_a_bound_on_the_evidence_is_called_one(method, options, bounds):
+    posterior = posterity.methods()[method](seeded(mlp), seed=0, **options)
+    assert posterior.bounds_evidence == bounds
+    said = diagnostics.check(posterior, normal(4, 5).float(), torch.arange(4) % 3, size=1, generator=generator())
+    dominates = [sentence for sentence in said if "dominates" in sentence]
+    assert all(("As a bound on the evidence" in sentence) == bounds for sentence in dominates)
+    assert dominates or method in ("map", "ensemble", "dropout") or options.get("divergence") == "nearest"
+
+
 def test_one_function_is_called_one_function():
     (sentence,) = diagnostics.check(posterity.MAP(seeded(mlp)), torch.zeros(4, 5))
     assert "are the same" in sentence

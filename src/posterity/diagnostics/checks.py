@@ -39,8 +39,9 @@ def check(
     mean of y alone is known no better than that, and a network has many more unknowns.
 
     A divergence that dominates the loss (needs y): divergence/N is more than the nats by which the functions beat a
-    constant answer, the class frequencies or N(mean, std²) of y. The bound on the evidence is then worse than that of a
-    constant. (The negative log-likelihood as such is no yardstick: for real numbers it shifts with their unit.)
+    constant answer, the class frequencies or N(mean, std²) of y. A bound on the evidence is then worse than that of a
+    constant; not every method's objective is one (`bounds_evidence`). (The negative log-likelihood as such is no
+    yardstick: for real numbers it shifts with their unit.)
 
     Batch statistics that suit no draw (needs y): with statistics measured on x for each function the negative
     log-likelihood is lower by more than 0.05 nats and three standard errors.
@@ -121,10 +122,15 @@ def _price(posterior: Posterior, found: Tensor, y: Tensor, n: int, generator: to
     gain = constant - nll
     if price <= max(gain, 0.0):
         return ""
+    meant = (
+        "As a bound on the evidence this is worse than a constant."
+        if posterior.bounds_evidence
+        else f"(The objective of this {type(posterior).__name__} is no bound on the evidence: it compares no models.)"
+    )
     return (
         f"The divergence dominates the loss: {price:.3g} nats per datum, while the functions beat a constant answer by "
-        f"{gain:.3g} (negative log-likelihood {nll:.3g} against {constant:.3g}). As a bound on the evidence this is "
-        "worse than a constant. Either the spreads are still far narrower than the prior's: train longer or raise "
+        f"{gain:.3g} (negative log-likelihood {nll:.3g} against {constant:.3g}). {meant} "
+        "Either the spreads are still far narrower than the prior's: train longer or raise "
         "lr_posterior. Or the data cannot pay for so many uncertain weights: use fewer, node noise (IBNN), a prior_std "
         "nearer to the weights, more data, or beta below 1, and say so with the results."
     )

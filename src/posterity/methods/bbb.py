@@ -89,6 +89,7 @@ class BayesByBackprop(WeightPosterior):
     prior_stds: Tensor
     prior_mean: Tensor | None
     space = (RATE, ("posterior", "init_std", 1e-4, 0.3))
+    bounds_evidence = True
 
     def __init__(
         self,

@@ -94,6 +94,7 @@ class BayesByHypernet(WeightPosterior):
     """
 
     space = (RATE, ("posterior", "prior_std", 0.1, 10.0), ("posterior", "jitter", 1e-3, 0.1))
+    shares_statistics = False
     prior_std: Tensor
     scale: Tensor
 
@@ -162,6 +163,11 @@ class BayesByHypernet(WeightPosterior):
         with torch.autocast(z.device.type, enabled=False):
             made = self.scale * self.generator(z)
             return made if self.centre is None else self.centre + made
+
+    @property
+    def bounds_evidence(self) -> bool:  # type: ignore[override]
+        """Whether it is a bound: a linearised entropy is too large where the generator folds, an estimate is none."""
+        return self.kind == "bound"
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """n draws of all weights, `[n, weights]`; gradients flow."""

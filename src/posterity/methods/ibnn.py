@@ -149,6 +149,11 @@ class IBNN(Posterior):
         self.rate = float(self.components)
 
     @property
+    def bounds_evidence(self) -> bool:  # type: ignore[override]
+        """Whether it is a bound: the divergence of the average of components is none (see `posterity.mixtures`)."""
+        return self.kl != "mixture_mean"
+
+    @property
     def stds(self) -> Tensor:
         """σ = softplus(ρ), `[components, nodes]`."""
         return F.softplus(self.spreads)

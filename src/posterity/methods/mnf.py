@@ -86,6 +86,7 @@ class MNF(WeightPosterior):
     prior_std: Tensor
 
     space = (RATE, ("posterior", "init_std", 1e-4, 0.3), ("posterior", "init_noise", 0.01, 1.0))
+    bounds_evidence = True
 
     def __init__(
         self,
