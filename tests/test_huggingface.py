@@ -507,3 +507,19 @@ def test_mistakes_with_tokens_get_a_sentence():
     posterior.likelihood = tokens
     with pytest.raises(posterity.Error, match="pad"):
         posterity.predict(posterior, DataLoader(x, None))
+
+
+def test_the_trainer_clips_each_member_of_an_ensemble_alone(tmp_path):
+    data = batch()
+    posterior = posterity.DeepEnsemble(bert(), 2, seed=0)
+    with torch.no_grad():
+        posterior.flat[1] *= 3
+    trainer = huggingface.Trainer(posterior, arguments(tmp_path, max_grad_norm=0.01), train_dataset=rows_of(data))
+    trainer.create_optimizer_and_scheduler(1)
+    if not hasattr(transformers.Trainer, "_clip_grad_norm"):
+        pytest.skip("this Trainer clips where it trains")
+    trainer.model(**data)["loss"].backward()
+    before = posterior.flat.grad.norm(dim=1)
+    trainer._clip_grad_norm(trainer.model)
+    assert bool((before > 0.01).all())
+    torch.testing.assert_close(posterior.flat.grad.norm(dim=1), torch.full((2,), 0.01), rtol=1e-3, atol=0)

@@ -1,5 +1,6 @@
 """Training data: tensors, arrays, frames, data sets, loaders and streams; weights and labels of any kind."""
 
+import random
 import warnings
 
 import numpy as np
@@ -307,16 +308,16 @@ def test_what_a_data_set_draws_differs_from_process_to_process(workers):
             return 16
 
         def __getitem__(self, i):
-            return torch.stack([torch.tensor(float(i)), torch.rand(())]), 0
+            return torch.tensor([float(i), torch.rand(()), np.random.rand(), random.random()]), 0
 
     rows, noise = [], []
     for rank in (0, 1):
         loader = DataLoader(Drawn(), 8, shuffle=True, num_workers=workers)
         found = torch.cat([batch.x for batch in Batches(loader, None, True, None, rank, 2).epoch(5)])
         rows += found[:, 0].tolist()
-        noise += found[:, 1].tolist()
+        noise += found[:, 1:].flatten().tolist()
     assert sorted(rows) == list(range(16))
-    assert len(set(noise)) == 16
+    assert len(set(noise)) == 48
 
 
 def test_a_lone_last_row_of_a_dataset_does_not_stop_batch_statistics():

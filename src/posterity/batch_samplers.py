@@ -1,10 +1,8 @@
 """Which rows make a batch: a lone last one joins those before it, and processes share each."""
 
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -17,6 +15,7 @@ from torch.utils.data import (
 )
 
 from posterity import shares
+from posterity.randomness import reseed
 from posterity.streams import numpy_seed
 
 
@@ -79,8 +78,7 @@ class Cut:
     def __iter__(self) -> Iterator[list[int]]:
         for rows in self.batches:
             share = shares.of(self.rank, self.processes, len(rows))
-            if self.rank:  # the order is drawn; what the data set draws comes next, and is another process's own
-                torch.manual_seed(numpy_seed(torch.initial_seed(), self.rank))
+            _draw_apart(self.rank)  # the order is drawn; what the data set draws comes next
             yield rows[share.start : share.stop]
 
     def __len__(self) -> int:
@@ -95,11 +93,7 @@ class Start:
 
     def __call__(self, worker: int) -> None:
         """Seed the worker of this number, and start it as asked."""
-        if self.rank:
-            seed = numpy_seed(torch.initial_seed(), self.rank)
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
+        _draw_apart(self.rank)
         if self.then is not None:
             self.then(worker)
 
@@ -110,3 +104,9 @@ def length(dataset: Any) -> int | None:
         return len(dataset)
     except TypeError:
         return None
+
+
+def _draw_apart(rank: int) -> None:
+    """Let what is random in a process differ from that in the first one, which stays as it is."""
+    if rank:
+        reseed(numpy_seed(torch.initial_seed(), rank))

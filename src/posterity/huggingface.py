@@ -123,6 +123,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
             _separate(optimizer, self.posterior, self.args.learning_rate, self.lr_posterior)
         return optimizer
 
+    def _clip_grad_norm(self, model: nn.Module) -> Any:
+        """Clip to `args.max_grad_norm`, each member of an ensemble alone; returns the norm of all before."""
+        if self.posterior.models == 1:
+            return super()._clip_grad_norm(model)
+        self.accelerator.unscale_gradients()
+        norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        self.posterior.clip_gradients(self.args.max_grad_norm)
+        return norm
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write what `from_pretrained` opens (for networks of your own, `posterity.load`); the tokenizer beside it."""
         if _internal_call:  # a checkpoint, which holds the whole state

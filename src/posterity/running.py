@@ -98,8 +98,9 @@ class Run:
         first = contextlib.nullcontext() if self.count else plausible(self.posterior, batch)
         with self.accelerate.turn(), turn(self.sum.device, seed), first:
             loss = self.advance(batch).detach()
-        self.sum += loss / self.posterior.models
-        self.nll += loss / self.posterior.models - self.term
+        own = loss if self.posterior.models == 1 else loss / self.posterior.models
+        self.sum += own
+        self.nll += own - self.term
         if not self.looks and self.count % LOOK_EVERY == 0:
             self._look(loss)
         self.count += 1
@@ -164,7 +165,7 @@ class Run:
         if weighed is None:
             with self.processes.whole():
                 weighed = self.beta_now * self.posterior.penalty() / self.settings.size
-        self.term.copy_(weighed / self.posterior.models)
+        self.term.copy_(weighed if self.posterior.models == 1 else weighed / self.posterior.models)
 
     def _weight(self, batch: Batch) -> Tensor | None:
         """Of each row, such that the mean of all processes' losses is the loss of the whole batch."""
