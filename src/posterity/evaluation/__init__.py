@@ -6,7 +6,7 @@ corruptions take a posterior.
 
 from posterity.evaluation.abstention import Abstention, control_risk, doubt, keep_coverage
 from posterity.evaluation.attacks import fgsm, pgd, pixel_bounds, under_attack
-from posterity.evaluation.binomial import binomial_cdf, rate_bound
+from posterity.evaluation.binomial import binomial_cdf, rate_bound, selected_level
 from posterity.evaluation.calibration import Reliability, adaptive_ece, classwise_ece, ece, reliability
 from posterity.evaluation.card import scorecard
 from posterity.evaluation.chance import CalibratedECE, auroc_limit, calibrated_ece, coverage_range
@@ -116,6 +116,7 @@ __all__ = [
     "scaled",
     "score",
     "scorecard",
+    "selected_level",
     "selective_mean",
     "summarise",
     "temperature",

@@ -91,6 +91,7 @@ def control_risk(
     tolerance: float | None = None,
     thresholds: Tensor | None = None,
     seed: int = 0,
+    among: int = 1,
 ) -> Abstention:
     """Abstain so that, with a stated confidence, at most a share `risk` of the answers given is wrong.
 
@@ -110,6 +111,8 @@ def control_risk(
         tolerance: for a regression: an answer is wrong where the mean is off by more than this in any output
         thresholds: from elsewhere, such as other data; then all of the data test
         seed: of the tenth
+        among: how many methods one is chosen from by what their rules keep; the statement then holds for the chosen
+            one, as each is tested with a confidence of 1 − (1 − confidence)/among
 
     Example:
         >>> import torch
@@ -123,22 +126,41 @@ def control_risk(
     """
     if not 0 < risk < 1 or not 0 < confidence < 1:
         raise Error(f"Risk and confidence lie between 0 and 1; got {risk} and {confidence}.")
-    wrong, values = _answers(prediction, y, by, tolerance)
+    return risk_controlled_abstention(
+        *_answers(prediction, y, by, tolerance), risk, confidence, by=by, thresholds=thresholds, seed=seed, among=among
+    )
+
+
+def risk_controlled_abstention(
+    wrong: Tensor,
+    values: Tensor,
+    risk: float,
+    confidence: float,
+    *,
+    by: str = "total",
+    thresholds: Tensor | None = None,
+    seed: int = 0,
+    among: int = 1,
+) -> Abstention:
+    """`control_risk`, from whether each answer is wrong and how uncertain it is, [rows] each."""
+    if among < 1:
+        raise Error(f"One method is chosen among at least one; got among={among}.")
     if thresholds is None:
-        thresholds, testing = _thresholds(values, risk, confidence, seed)
+        thresholds, testing = _thresholds(values, risk, confidence, seed, among)
         wrong, values = wrong[testing], values[testing]
     passed: tuple[float, int, int] | None = None
+    level = (1 - confidence) / among
     for threshold in torch.as_tensor(thresholds, dtype=torch.float64).flatten().sort().values.tolist():
         kept = values <= threshold
         k, e = int(kept.sum()), int(wrong[kept].sum())
-        if binomial_cdf(e, k, risk) > 1 - confidence:  # the same as rate_bound(e, k, confidence) > risk, in one step
+        if binomial_cdf(e, k, risk) > level:  # the same as rate_bound(e, k, 1 - level) > risk, in one step
             break
         passed = threshold, e, k
     if passed is None:
         return Abstention(-math.inf, by, 0.0, _words(None, risk, confidence, len(values)))
     threshold, e, k = passed
     words = _words((e, k), risk, confidence, len(values))
-    return Abstention(threshold, by, k / len(values), words, rate_bound(e, k, confidence))
+    return Abstention(threshold, by, k / len(values), words, rate_bound(e, k, 1 - level))
 
 
 def _answers(prediction: Any, y: Tensor, by: str, tolerance: float | None) -> tuple[Tensor, Tensor]:
@@ -159,19 +181,22 @@ def _answers(prediction: Any, y: Tensor, by: str, tolerance: float | None) -> tu
     return seen.wrong.bool().cpu(), values.flatten()[seen.datum].cpu()
 
 
-def _thresholds(values: Tensor, risk: float, confidence: float, seed: int) -> tuple[Tensor, Tensor]:
+def _thresholds(values: Tensor, risk: float, confidence: float, seed: int, among: int) -> tuple[Tensor, Tensor]:
     """Quantiles of a random part of the data, from a strict one up to all, and which of the data are left to test."""
     n = len(values)
-    least = math.ceil(math.log(1 - confidence) / math.log(1 - risk))
+    alone, least = (math.ceil(math.log((1 - confidence) / m) / math.log(1 - risk)) for m in (1, among))
     placing = max(2, round(GRID_SHARE * n))
     if n - placing < least:
+        chosen = f", of one method chosen among {among}," if among > 1 else ""
         raise Error(
-            f"To show that at most {risk:.3g} of the answers are wrong with confidence {confidence:.3g} takes at least "
-            f"{least} answers without an error, and some more to place thresholds; there are {n} calibration data."
+            f"To show that at most {risk:.3g} of the answers are wrong{chosen} with confidence {confidence:.3g} takes "
+            f"at least {least} answers without an error, and some more to place thresholds; there are {n} calibration "
+            "data."
         )
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     fewest = least / (n - placing)
-    start = min(HEADROOM * fewest, (1 + fewest) / 2)  # with few data, half-way between what could pass and all
+    headroom = max(HEADROOM * alone / (n - placing), 2 * fewest)
+    start = min(headroom, (1 + fewest) / 2)  # with few data, half-way between what could pass and all
     placed = values[order[:placing]].quantile(torch.linspace(start, 1, GRID, dtype=torch.float64))
     return torch.unique(placed), order[placing:]
 

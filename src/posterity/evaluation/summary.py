@@ -25,6 +25,8 @@ GALLERY = 60
 LIKELIEST = 5
 """How many classes of each of them."""
 HISTOGRAM_BINS = 30
+AMONG = (2, 4, 8, 16, 32, 64)
+"""Of how many methods one may be chosen by its guarantees; a report takes the next number."""
 
 
 def summarise(
@@ -32,7 +34,8 @@ def summarise(
 ) -> dict[str, Any]:
     """The numbers behind a report's figures; every value is a JSON value.
 
-    Keys: `uncertainty` (means of the three parts), `selection`, `extremes` and `gallery` (single inputs), `promises`;
+    Keys: `uncertainty` (means of the three parts), `selection`, `extremes` and `gallery` (single inputs), `promises`
+    and `promises_among` (for a choice of one method among as many as the key says);
     `reliability` (classification) or `coverage` and `points` (regression); `outside` where there are predictions for
     data from elsewhere. What is not observed counts in none but `uncertainty`.
 
@@ -77,6 +80,7 @@ def summarise(
     summary["selection"] = {"fraction": numbers(FRACTIONS), "kept": numbers(kept)}
     if guaranteed := promises(prediction, y):
         summary["promises"] = guaranteed
+        summary["promises_among"] = {str(count): promises(prediction, y, among=count) for count in AMONG}
     if outside is not None:
         summary["outside"] = _against(prediction, outside, outputs)
     return summary

@@ -1,6 +1,7 @@
 """Small tables: what can be promised with each method, and which of its uncertainties tells the unfamiliar."""
 
 import math
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -11,15 +12,16 @@ from posterity.wording import listed, number
 
 ABSTAINING = (
     "The test data were halved. One half set a threshold: answers more uncertain than that are withheld, so that at "
-    "most the stated share of those given is wrong, with 95 % confidence. The other half shows the share of answers "
-    "given, and of these the share that was wrong. A dash means that so few data cannot promise it. A set holds the "
-    "true class in at least 95 % of cases; the fewer classes it needs, the better."
+    "most the stated share of those given is wrong, with 95 % confidence{chosen}. The other half shows the share of "
+    "answers given, and of these the share that was wrong. A dash means that so few data cannot promise it. A set "
+    "holds the true class in at least 95 % of cases{chosen}; the fewer classes it needs, the better."
 )
 INTERVALS = (
     "The test data were halved. One half stretched or shrank the method's intervals so that they hold the truth in at "
-    "least 90 % of cases, whatever the method is worth; the other half shows their mean width and how often they held "
-    "it. The narrower, the better."
+    "least 90 % of cases{chosen}, whatever the method is worth; the other half shows their mean width and how often "
+    "they held it. The narrower, the better."
 )
+CHOSEN = ", whichever of the {count} methods you choose by this table"
 
 
 MEASURES = {
@@ -33,7 +35,8 @@ MEASURES = {
 
 def promises(comparison: Comparison) -> str:
     """What was promised from one half of the data, and kept on the other; empty where nothing can be promised."""
-    found = {m: s["promises"] for m, s in comparison.summaries.items() if s.get("promises") and m in comparison.methods}
+    asked = [m for m, s in comparison.summaries.items() if s.get("promises") and m in comparison.methods]
+    found = {m: p for m in asked if (p := _guaranteed(comparison.summaries[m], len(asked)))}
     if not found:
         return ""
     first = next(iter(found.values()))
@@ -44,17 +47,27 @@ def promises(comparison: Comparison) -> str:
             "classes in a 95 % set",
             "which held the truth",
         ]
-        rows = {
-            m: [_kept(e) for e in p["abstention"]] + [f"{p['sets']['size']:.2f}", _percent(p["sets"]["coverage"])]
-            for m, p in found.items()
-        }
+        rows = {m: [_kept(e) for e in p["abstention"]] + _sets(p["sets"]) for m, p in found.items()}
         words = ABSTAINING
     else:
         risks = [round(1 - LEVEL, 2)]
         heads = ["width of a 90 % interval", "which held the truth"]
         rows = {m: [number(p["intervals"]["width"]), _percent(p["intervals"]["coverage"])] for m, p in found.items()}
         words = INTERVALS
+    words = words.format(chosen=CHOSEN.format(count=len(asked)) if len(asked) > 1 else "")
     return _section("What can be promised?", heads, rows, _few(first.get("rows"), risks) + words)
+
+
+def _guaranteed(summary: Mapping[str, Any], methods: int) -> dict[str, Any] | None:
+    """The guarantees that allow for a choice among so many methods, or the next larger number of them; None without."""
+    if methods == 1:
+        return dict(summary["promises"])
+    known = {int(count): found for count, found in summary.get("promises_among", {}).items()}
+    return known.get(min((count for count in known if count >= methods), default=0))
+
+
+def _sets(found: dict[str, Any]) -> list[str]:
+    return ["–", "–"] if found["size"] is None else [f"{found['size']:.2f}", _percent(found["coverage"])]
 
 
 def _few(rows: int | None, risks: list[float]) -> str:
