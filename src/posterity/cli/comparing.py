@@ -83,7 +83,7 @@ def demo(
     output.say()
     output.say("Next, on a table of your own:  posterity compare my.csv --target COLUMN")
     model = choice(study.comparison)
-    output.say(f"Predictions of the best model:  posterity predict demo/models/{model} digits --out predictions.csv")
+    output.say(f"Predictions of the model to use:  posterity predict demo/models/{model} digits --out predictions.csv")
     output.finish(result)
     study.raise_failures()
 

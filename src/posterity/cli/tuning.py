@@ -91,8 +91,11 @@ def tune(
         for key, value in {**best["posterior"], **best["fit"]}.items()
     ]
     output.table(["setting", "best", "importance"], rows, numbers=True)
+    defaults = next((t.value for t in search.finished if t.number == 0 and t.value is not None), None)
+    beside = "" if defaults is None else f"; the first trial, of the defaults, has {defaults:.4f}"
     output.say(
-        f"Held-out NLL {best['nll']:.4f}, trial {best['trial']} of {len(search.finished)}. A picture: {out}/tuned.png"
+        f"Held-out NLL {best['nll']:.4f}, trial {best['trial']} of {len(search.finished)}{beside}. The lowest of "
+        f"several on the same held-out rows is lower than on new ones. A picture: {out}/tuned.png"
     )
     where = (f" --target {target}" if target else "") + " --varying-noise" * varying_noise
     output.say(f"Next:  posterity train {data}{where} --settings {out}/best.json --out model")

@@ -144,7 +144,7 @@ def _use(comparison: Comparison) -> str:
     )
     code = escape("\n".join(lines))
     return (
-        "<section><h2>Use the best model</h2>"
+        "<section><h2>Use the model</h2>"
         f'<pre tabindex="0" role="region" aria-label="How to load it"><code>{code}</code></pre></section>'
     )
 
