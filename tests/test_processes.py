@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, RandomSampler, TensorDataset
 
 import posterity
 from pages import blocks
@@ -240,6 +240,39 @@ def test_a_loader_of_other_batches_is_read_whole_and_cut():
     parts = [[batch.x for batch in Batches(loader, rank=rank, processes=2).epoch(1)] for rank in range(2)]
     for rows, first, second in zip(whole, *parts, strict=True):
         assert torch.equal(torch.cat([first, second]), rows)
+
+
+def test_a_loader_whose_rows_are_divided_already_is_an_error():
+    """DistributedSampler gives each process half of the rows, of which it would take half of each batch again."""
+    data = Numbers()
+    for shuffle in (False, True):
+        loader = DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=shuffle))
+        with pytest.raises(posterity.Error, match="rows of its own .DistributedSampler"):
+            Batches(loader, rank=0, processes=2)
+    alone = Batches(DataLoader(data, 4, sampler=DistributedSampler(data, 1, 0, shuffle=False)), rank=1, processes=2)
+    assert [batch.share.rows for batch in alone.epoch(0)] == [4, 4, 4, 4, 4, 3]
+
+
+def test_processes_that_differ_in_seed_or_data_are_an_error(tmp_path):
+    """Without a seed each would take its part of an order, and hold out rows, of its own."""
+    script = """
+    rank = int(os.environ["RANK"])
+    found = []
+    for data, options in (((x, y), {}), ((x[rank::2][:22], y[rank::2][:22]), {"seed": 0}), ((x, y), {"seed": 0})):
+        posterior = METHODS["map"]()
+        torch.manual_seed(rank)
+        try:
+            posterity.fit(posterior, data, epochs=1, device="cpu", validation=0.2, progress=False, **options)
+            found.append("")
+        except posterity.Error as error:
+            found.append(str(error))
+    if rank == 1:
+        open(os.environ["OUT"], "w").write(json.dumps(found))
+    """
+    seed, data, same = together(tmp_path, script, 2)
+    assert seed.startswith("The processes differ in seed, data.")
+    assert data.startswith("The processes differ in data.")
+    assert same == ""
 
 
 def test_the_script_of_the_page_runs_in_one_process(tmp_path, monkeypatch):

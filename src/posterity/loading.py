@@ -153,6 +153,12 @@ class Batches:
         """Where a loader's batches can be foreseen, load the rows of this process alone."""
         loader: Any = self.loader
         batches: Any = loader.batch_sampler
+        if getattr(_sampler(loader), "num_replicas", 1) > 1 or type(loader).__module__.startswith("accelerate."):
+            raise Error(
+                f"The loader gives each process rows of its own ({type(_sampler(loader)).__name__}), and fit would cut "
+                "its batches a second time, so that most rows are left out: give a loader of all rows, without "
+                "DistributedSampler or accelerator.prepare; each process then loads its part of every batch."
+            )
         if type(batches) not in (BatchSampler, Joining) or length(batches.sampler) is None:
             return
         names = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator"

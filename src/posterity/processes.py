@@ -100,6 +100,18 @@ class Processes:
             if number.grad is not None:
                 number.grad.copy_(self.mean(number.grad))
 
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise, in all of them, where the processes differ in one of these facts."""
+        if self.count == 1:
+            return
+        found: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(found, dict(facts))
+        if different := [name for name in facts if any(own[name] != found[0][name] for own in found)]:
+            raise Error(
+                f"The processes differ in {', '.join(different)}. Each calls fit with the same arguments and all of the "
+                "data, of which it then takes its own part of every batch: give seed=, and do not divide the data."
+            )
+
     def mean(self, value: Tensor) -> Tensor:
         """The mean over all processes."""
         return value.detach() if self.count == 1 else self._sum(value) / self.count

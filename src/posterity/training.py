@@ -191,7 +191,9 @@ def fit(
         augment=None if augment is None else _name(augment),
         seed=seed,
         size=batches.size,
-        data=None if checkpoint is None or batches.memory is None else inputs.fingerprint([batches.memory, validation]),
+        data=inputs.fingerprint([batches.memory, validation])
+        if batches.memory and (checkpoint or team()[1] > 1)
+        else None,
         steps=steps,
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
@@ -218,6 +220,7 @@ def fit(
             stack.callback(arrange, posterior.network, torch.contiguous_format)
         if found is not None:
             history, best = run.restore(found)
+        run.processes.agree(vars(run.settings) | {"checkpoint": run.count})
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(leave_as_found())
         held = None
