@@ -242,6 +242,31 @@ def test_every_kind_of_data_gives_the_same():
         same(posterity.distil(teacher, seeded(mlp, 1), data, **BRIEF), expected)
 
 
+class Constant(nn.Module):
+    """The same for every input."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.last(torch.zeros_like(x))
+
+
+def test_rows_count_by_their_weights():
+    """A constant student of a teacher that says 0 for one half and 1 for the other is at the weighted mean, 0.8."""
+    teacher = posterity.MAP(nn.Linear(1, 1))
+    teacher.likelihood = posterity.Gaussian(std=0.3)
+    with torch.no_grad():
+        teacher.network.weight.fill_(1.0)
+        teacher.network.bias.zero_()
+    x = (torch.arange(64) % 2).float().view(64, 1)
+    data = (x, torch.zeros(64), 0.4 + 1.2 * x.flatten())
+    for given in (data, TensorDataset(*data), DataLoader(TensorDataset(*data), batch_size=10)):
+        student = posterity.distil(teacher, seeded(Constant), given, epochs=150, lr=0.05, **QUICK)
+        assert posterity.predict(student, x, 1).mean[0].item() == pytest.approx(0.8, abs=0.01)
+
+
 def test_a_mapping_of_inputs_without_its_labels():
     class Keyword(nn.Module):
         def __init__(self):

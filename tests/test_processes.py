@@ -247,7 +247,7 @@ def test_a_loader_whose_rows_are_divided_already_is_an_error():
     data = Numbers()
     for shuffle in (False, True):
         loader = DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, shuffle=shuffle))
-        with pytest.raises(posterity.Error, match="rows of its own .DistributedSampler"):
+        with pytest.raises(posterity.Error, match=r"rows of its own \(DistributedSampler\)"):
             Batches(loader, rank=0, processes=2)
     alone = Batches(DataLoader(data, 4, sampler=DistributedSampler(data, 1, 0, shuffle=False)), rank=1, processes=2)
     assert [batch.share.rows for batch in alone.epoch(0)] == [4, 4, 4, 4, 4, 3]

@@ -62,6 +62,21 @@ def test_every_method_has_a_space_that_holds_its_defaults(method, tmp_path):
     assert {name for _, name, *_ in posterity.methods()[method].space} == {*best["posterior"], *best["fit"]}
 
 
+def test_a_search_takes_mappings_and_maps_of_classes(tmp_path):
+    """A tenth of the rows is held out, all that belongs to a row together."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 2, 4, 4, generator=generator), torch.randint(3, (60, 4, 4), generator=generator)
+    found = tuning.Search(
+        "map", ({"input": x}, y), lambda: torch.nn.Conv2d(2, 3, 1), posterity.Categorical, tmp_path, epochs=1
+    )
+    assert (len(found.train[1]), len(found.held[1])) == (54, 6)
+    rows = {row.numpy().tobytes(): place for place, row in enumerate(x)}
+    for part, targets in (found.train, found.held):
+        assert torch.equal(y[[rows[row.numpy().tobytes()] for row in part["input"]]], targets)
+    found.run(1)
+    assert len(found.finished) == 1
+
+
 def test_the_first_trial_is_the_librarys_defaults(tmp_path):
     found = search(tmp_path)
     found.run(1)
@@ -182,9 +197,11 @@ def test_the_command_and_what_it_is_for(tmp_path):
     table = tmp_path / "t.csv"
     rows = [f"{i % 7},{(i * i) % 11},{'ab'[i % 2]}" for i in range(60)]
     table.write_text("\n".join(["u,v,w", *rows]))
-    arguments = ["--target", "w", "--epochs", "2", "--out", str(tmp_path / "o")]
+    arguments = ["--target", "w", "--epochs", "2", "--task", "classification", "--out", str(tmp_path / "o")]
     done = CliRunner().invoke(app, ["tune", str(table), "--method", "dropout", "--trials", "4", *arguments])
     assert done.exit_code == 0, done.output
+    same = "--target w --task classification --epochs 2 --settings"  # what was found suits just these
+    assert same in " ".join(done.output.split())
     best = json.loads((tmp_path / "o" / "best.json").read_text())
     assert best["method"] == "dropout"
     found = json.loads((tmp_path / "o" / "tuned.json").read_text())

@@ -189,8 +189,9 @@ def distil(
         posterior: the teacher, trained; nothing of it changes.
         student: any network with the outputs of the teacher's, which ends in a layer (linear, convolution, …). It is
             trained; one that starts from the teacher's weights learns sooner and better.
-        data: inputs: a tensor, an array or a mapping, `(x, y)` as `fit` takes it, a Dataset or a DataLoader. Answers
-            are left out. What a loader gives in one pass is kept in memory, beside what the teacher says of it.
+        data: inputs: a tensor, an array or a mapping, `(x, y)` or `(x, y, weight)` as `fit` takes it, a Dataset or a
+            DataLoader. Targets are left out; rows count by their weights. What a loader gives in one pass is kept in
+            memory, beside what the teacher says of it.
         samples: functions of the teacher; by default as many as `predict` draws.
         output: which part of the student's result is the answer, where it returns several.
         seed: of all that is random here.
@@ -217,7 +218,7 @@ def distil(
     if isinstance(options.get("validation"), float | str):
         raise Error("distil leaves answers out, so that none can be held out of the data: give validation=(x, y).")
     pair = isinstance(data, tuple) and data and is_raw(posterior, data[0])
-    x = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
+    x, weight = everything((prepared(posterior, data[0]), *data[1:]) if pair else prepared(posterior, data))
     n = posterior.draws if samples is None else count(samples, "samples")
     mean, spread = lessons(posterior, posterior.draw(n, as_generator(seed, None, "distillation")), x, wanted(progress))
     few = x if keeps_whole(Functions(student, 1, output=output), x) else inputs.between(x, 0, 2)
@@ -227,7 +228,7 @@ def distil(
     distilled.likelihood = copy.deepcopy(posterior.likelihood).requires_grad_(False)
     distilled.preprocessing = posterior.preprocessing
     y = torch.stack([mean, distilled.measure(mean, spread)], 1).float()
-    fit(distilled, (x, y), seed=seed, progress=progress, **options)
+    fit(distilled, (x, y) if weight is None else (x, y, weight), seed=seed, progress=progress, **options)
     return distilled
 
 

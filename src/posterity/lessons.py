@@ -37,18 +37,21 @@ STEPS = 4
 NODES = 16
 
 
-def everything(data: Any) -> Any:
-    """All inputs of data in memory, as tensors; answers are left out."""
+def everything(data: Any) -> tuple[Any, Tensor | None]:
+    """All inputs of data in memory, as tensors, and the weights of the rows where there are any."""
     if isinstance(data, (Dataset, DataLoader)):
-        parts = list(loading.input_batches(data, None, torch.device("cpu")))
-        x = inputs.joined(parts) if parts else torch.zeros(0)
+        parts = list(loading.loaded(data, None, torch.device("cpu")))
+        x = inputs.joined([part.x for part in parts]) if parts else torch.zeros(0)
+        weights = [part.weight for part in parts if part.weight is not None]
+        weight = torch.cat(weights) if weights else None
     else:
-        x = inputs.as_tensors(loading._as_batch(data).x)
+        batch = loading._as_batch(data)
+        x, weight = inputs.as_tensors(batch.x), inputs.as_tensors(batch.weight)
     if not inputs.tensors(x):
         raise Error(f"Inputs must be tensors or arrays, a Dataset or a DataLoader; got {type(data).__name__}.")
     if not inputs.rows(x):
         raise Error("There is nothing to learn from: inputs need rows, as many on axis 0 of each tensor.")
-    return x
+    return x, weight
 
 
 @torch.no_grad()

@@ -280,7 +280,7 @@ def input_batches(
     Without `batch_size`, batches have `default` rows, or all of them where rows interact in the functions' network.
     """
     if isinstance(data, (Dataset, DataLoader)):
-        batches = _loaded(data if isinstance(data, DataLoader) else DataLoader(data, batch_size or default), device)
+        batches = (batch.x for batch in loaded(data, batch_size or default, device))
         first = list(itertools.islice(batches, 2))
         several = isinstance(data, Dataset) and not batch_size and functions is not None and len(first) > 1
         if several and inputs.rows(first[0]) and interaction.keeps_whole(functions, first[0]):
@@ -295,8 +295,9 @@ def input_batches(
         yield inputs.as_tensors(part, device)
 
 
-def _loaded(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
-    """The inputs of a loader's batches; torch's global generator is left as it was."""
+def loaded(data: Any, batch_size: int | None, device: torch.device) -> Iterator[Batch]:
+    """The batches of a DataLoader, or of a Dataset; torch's global generator is left as it was."""
+    loader: Any = data if isinstance(data, DataLoader) else DataLoader(data, batch_size or 1024)
     with turn():
         iterator = iter(loader)
     while True:
@@ -304,7 +305,7 @@ def _loaded(loader: DataLoader[Any], device: torch.device) -> Iterator[Any]:
             item = next(iterator, None)
         if item is None:
             return
-        yield inputs.as_tensors(_as_batch(item).x, device)
+        yield _to_device(_as_batch(item), device)
 
 
 def check_finite(x: Any) -> bool:

@@ -108,8 +108,8 @@ class Processes:
         torch.distributed.all_gather_object(found, dict(facts))
         if different := [name for name in facts if any(own[name] != found[0][name] for own in found)]:
             raise Error(
-                f"The processes differ in {', '.join(different)}. Each calls fit with the same arguments and all of the "
-                "data, of which it then takes its own part of every batch: give seed=, and do not divide the data."
+                f"The processes differ in {', '.join(different)}. Each calls fit with the same arguments and all "
+                "of the data, of which it then takes its part of every batch: give seed=, and do not divide the data."
             )
 
     def mean(self, value: Tensor) -> Tensor:

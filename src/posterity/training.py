@@ -174,6 +174,7 @@ def fit(
         functions["schedule_posterior"] = fingerprints.of_schedule(rates[1])
     if augment is not None:
         functions["augment"] = fingerprints.of_function(augment)
+    alike = None if checkpoint is None and processes == 1 else batches.memory
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
@@ -191,9 +192,7 @@ def fit(
         augment=None if augment is None else _name(augment),
         seed=seed,
         size=batches.size,
-        data=inputs.fingerprint([batches.memory, validation])
-        if batches.memory and (checkpoint or team()[1] > 1)
-        else None,
+        data=None if alike is None else inputs.fingerprint([alike, validation]),
         steps=steps,
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},

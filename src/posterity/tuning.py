@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import posterity
+from posterity import inputs
 from posterity.datasets.data import split
 from posterity.errors import Error, require
 from posterity.plots.common import panels
@@ -66,8 +67,9 @@ class Search:
         self.seed, self.options, self.optuna = seed, options, optuna
         self.space = posterity.methods()[method].space
         x, y = data
-        rest, held = split(len(x), 0, labels=None if y.is_floating_point() else y.numpy(), part=HELD_OUT)
-        self.train, self.held = (x[rest], y[rest]), (x[held], y[held])
+        one_class = y.numel() == len(y) and not y.is_floating_point()
+        parts = split(len(y), 0, labels=y.flatten().numpy() if one_class else None, part=HELD_OUT)
+        self.train, self.held = ((inputs.take(x, rows), y[rows]) for rows in map(torch.as_tensor, parts))
         folder.mkdir(parents=True, exist_ok=True)
         path = (folder / "study.db").resolve()
         self.study = self._study(url or f"sqlite:///{path}", name)

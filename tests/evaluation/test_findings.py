@@ -139,6 +139,15 @@ def test_representative_rows_hold_each_class_in_its_share_and_each_row_with_the_
     assert len(representative_rows(torch.zeros(50, 4, 4), 20).unique()) == 20
 
 
+def test_images_with_a_map_of_targets_are_not_rotated_which_would_leave_the_map_behind():
+    posterior = posterity.MAP(torch.nn.Conv2d(3, 2, 1))
+    posterior.preprocessing = ImagePreprocessing(
+        channels=3, size=(8, 8), mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0], scale=1.0, classes=["a", "b"]
+    )
+    x, y = torch.rand(6, 3, 8, 8, generator=generator()), torch.zeros(6, 8, 8, dtype=torch.long)
+    assert set(evaluation.robustness(posterior, x, y)) == {"noise", "corruption", "attack"}
+
+
 def test_images_are_rotated_and_corrupted_too_and_an_attack_is_measured_in_pixels():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64, 2))
     posterior = posterity.MAP(net)

@@ -1,5 +1,6 @@
 """`posterity tune`: a search for a method's settings."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,7 @@ def tune(
     with output.working():
         with output.stage(f"Reading {data}"):
             loaded = settings.load(seed)
-        given: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "device": device, "graph": True}
+        options_of_fit: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "device": device, "graph": True}
         search = Search(
             chosen[0],
             loaded.train,
@@ -71,7 +72,7 @@ def tune(
             name=name,
             facts=settings.arguments() | {"seed": seed},
             seed=seed,
-            **given,
+            **options_of_fit,
         )
         search.run(trials, output.step)
         best, weights = search.best(), search.importances()
@@ -97,6 +98,11 @@ def tune(
         f"Held-out NLL {best['nll']:.4f}, trial {best['trial']} of {len(search.finished)}{beside}. The lowest of "
         f"several on the same held-out rows is lower than on new ones. A picture: {out}/tuned.png"
     )
-    where = (f" --target {target}" if target else "") + " --varying-noise" * varying_noise
-    output.say(f"Next:  posterity train {data}{where} --settings {out}/best.json --out model")
+    # The best settings are those for just these: a rate that suits 5 epochs does not suit 100.
+    given = {"target": target, "task": task, "epochs": epochs, "batch-size": batch_size, "data-dir": data_dir}
+    where = "".join(f" --{name} {shlex.quote(str(v))}" for name, v in given.items() if v is not None)
+    where += " --varying-noise" * varying_noise
+    output.say(
+        f"Next:  posterity train {shlex.quote(data)}{where} --settings {shlex.quote(str(out))}/best.json --out model"
+    )
     output.finish(result)

@@ -19,7 +19,8 @@ def losses(prediction: Any, y: Tensor) -> dict[str, Tensor]:
 
     Two predictions of the same data differ by the mean of the differences between their losses, with a standard error
     of their standard deviation over √n. That is far less than the standard errors of both scores suggest: a hard datum
-    is hard for both.
+    is hard for both. It takes n independent losses, one of each datum: those of the positions of one image or sequence
+    are dependent, so take `nll`, or the mean over each datum, there.
 
     Args:
         prediction: what `posterity.predict` returns

@@ -39,8 +39,8 @@ def robustness(
     """Curves by name, each a list of records with `strength`, the scores, and the parts of the uncertainty.
 
     `noise` mixes more and more noise into the standardised inputs (figure 8 of the iBNN paper), `attack` is the fast
-    gradient sign method against the expected prediction. Images that carry their preprocessing also have `rotation`
-    and `corruption`, the mean over all of `CORRUPTIONS`.
+    gradient sign method against the expected prediction. Images that carry their preprocessing also have `rotation`,
+    where each has one target, and `corruption`, the mean over all of `CORRUPTIONS`.
 
     Args:
         posterior: a trained posterior; nothing of it changes.
@@ -68,7 +68,8 @@ def robustness(
         mean, std = (torch.tensor(getattr(posterior.preprocessing, name)) for name in ("mean", "std"))
         scale, bounds, sizes = 1 / std, pixel_bounds(mean, std), PIXELS
         with contextlib.suppress(Error):  # pixels that do not lie between 0 and 1
-            found["rotation"] = curve(in_pixels(rotate, mean, std), ANGLES)
+            if y.numel() == len(y):  # a map of targets would have to turn with its image
+                found["rotation"] = curve(in_pixels(rotate, mean, std), ANGLES)
             found["corruption"] = found["noise"][:1] + _mean([curve(name, SEVERITIES) for name in CORRUPTIONS])
     if x.is_floating_point():
         random = stream(seed, "robustness")
