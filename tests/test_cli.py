@@ -318,7 +318,7 @@ def test_the_record_names_the_epoch_that_was_kept_and_its_loss(regression):
     _, model, _ = regression
     history = json.loads(next(model.glob("**/ibnn-0.json")).read_text())["summary"]["history"]
     epoch, loss = history["kept"]
-    assert loss == min(history["validation"]) == history["validation"][epoch - 1]
+    assert loss == min(history["validation"]) == history["validation"][history["validation_epoch"].index(epoch)]
 
 
 def test_predict_writes_numbers_beside_each_row(regression, tmp_path):

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import posterity
 from common import generator, mlp, seeded
 from fitting import data, fit, same
-from posterity import progress
+from posterity import checkpoints, progress
 from posterity.validation import LEAST, Plan, plan
 
 
@@ -159,3 +159,20 @@ def test_a_stream_of_held_out_rows_is_measured_too():
     history = fit(ibnn(), validation=held, epochs=2)
     assert len(history.column("validation")) == 2
     assert torch.isfinite(torch.tensor(history.column("validation"))).all()
+
+
+def test_a_checkpoint_whose_best_epoch_has_no_likelihood_goes_on_without_it(tmp_path):
+    """Older ones kept an epoch of NaN."""
+    arguments = {"validation": data(20), "epochs": 3, "lr": 0.05}
+    whole = ibnn()
+    fit(whole, checkpoint=tmp_path, **arguments)
+    state = checkpoints.read(tmp_path)
+    state.best.update(validation=math.nan, epoch=1, state={k: v * math.nan for k, v in state.posterior.items()})
+    checkpoints.write(tmp_path, state)
+    resumed = ibnn()
+    with pytest.raises(posterity.Error, match="no number"):
+        fit(resumed, checkpoint=tmp_path, **arguments)
+    state.best["state"] = {name: 2 * value for name, value in state.posterior.items()}
+    checkpoints.write(tmp_path, state)
+    assert fit(resumed, checkpoint=tmp_path, **arguments).best is None
+    assert same(resumed, whole)

@@ -305,7 +305,8 @@ class Run:
             raise Error(
                 f"The checkpoint does not belong to this posterior: {error}. Use another folder for this run."
             ) from error
-        return history, found.best
+        number = found.best is not None and math.isfinite(found.best["validation"])
+        return history, found.best if number else None
 
 
 def _check_numbers(found: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
