@@ -190,6 +190,42 @@ def test_dropout_follows_rows_that_are_folded(method, samples):
     torch.testing.assert_close(torch.cat(parts, 1), whole)
 
 
+class Attention(torch.nn.Module):
+    """torch's attention, whose dropout is inside of one function."""
+
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.4 if self.training else 0.0)
+
+
+@pytest.mark.parametrize("method", ["map", "dropout", "bbb"])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.3, batch_first=True),
+        lambda: torch.nn.Sequential(Attention(), torch.nn.Dropout(0.0)),
+        lambda: torch.nn.AlphaDropout(0.3),
+    ],
+    ids=["transformer", "attention", "alpha"],
+)
+def test_dropout_of_attention_and_alpha_dropout_follow_rows(method, inside):
+    """A Transformer also drops what lies transposed in memory."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Linear(4, 4), inside(), torch.nn.Linear(4, 3))
+        posterior = posterity.methods()[method](network, samples=2).train()
+        x = torch.randn(8, 5, 4, generator=torch.Generator().manual_seed(1))
+        torch.manual_seed(5)
+        whole, parts = posterior(x), []
+        for rank in range(3):
+            share = shares.of(rank, 3, len(x))
+            with shares.taking(share), Dropouts():
+                torch.manual_seed(5)
+                parts.append(posterior(x[share.start : share.stop]))
+        torch.manual_seed(6)
+        assert not torch.allclose(posterior(x), whole, atol=1e-3)
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+
+
 def test_components_get_equal_rows_over_all_processes():
     """The rows of the whole batch go round the components, whichever process has them."""
     posterior = posterity.IBNN(torch.nn.Linear(2, 1), 4, seed=0)

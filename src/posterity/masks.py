@@ -108,6 +108,13 @@ def fresh(x: Tensor, p: float, function: Any) -> Tensor:
     return function(x, p, True)  # type: ignore[no-any-return]
 
 
+def alpha_dropped(x: Tensor, keep: Tensor, p: float) -> Tensor:
+    """Alpha dropout (Klambauer et al. 2017): what is not kept is α', and mean 0 and variance 1 stay what they are."""
+    low = -1.7580993408473766
+    a = ((1 - p) * (1 + p * low**2)) ** -0.5 if p < 1 else 0.0
+    return torch.where(keep, x, low) * a - a * low * p
+
+
 class Place(NamedTuple):
     """Where the rows are in what a dropout gets: their axis (None: it is the same for all rows), and how many
     positions of one row lie on it, row by row (`blocked`) or interleaved."""
@@ -142,9 +149,7 @@ class Masks:
             axes.insert(place.axis + place.blocked, (place.copies if place.axis < kept else 1, 0))
         keep = self._numbers(axes, x.device) >= int(min(p, 1 - 2**-53) * 2**63)
         if kind.alpha:
-            low = -1.7580993408473766
-            a = ((1 - p) * (1 + p * low**2)) ** -0.5 if p < 1 else 0.0
-            result = torch.where(keep, x, low) * a - a * low * p
+            result = alpha_dropped(x, keep, p)
         else:
             result = x * (keep.to(x.dtype) * (1 / (1 - p) if p < 1 else 0.0))
         return result.flatten(place.axis, place.axis + 1) if place.copies > 1 and place.axis is not None else result

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from posterity import shares
 from posterity.errors import Error, short
-from posterity.masks import KINDS
+from posterity.masks import KINDS, Answer, alpha_dropped
 from posterity.state import ONE_AT_A_TIME
 
 
@@ -179,20 +178,27 @@ class Processes:
         return self.sharded and hasattr(value, "full_tensor")
 
 
-class Dropouts(TorchFunctionMode):
-    """Dropout of a network's own: its masks too are drawn for the whole batch, and each process takes its rows."""
+class Dropouts(Answer):
+    """Dropout of a network's own, also of attention: its masks are drawn for the whole batch, and each process takes
+    those of its rows. (That between the layers of a recurrent one is out of reach.)"""
+
+    def __init__(self) -> None:
+        super().__init__(_own_rows)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Answer a dropout; anything else as it is."""
+        """Answer a dropout in training; anything else as it is."""
         kwargs = kwargs or {}
-        if func not in KINDS or KINDS[func].alpha:
-            return func(*args, **kwargs)
-        x = args[0] if args else kwargs["input"]
-        p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-        training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
-        if not training or not p:
-            return x
-        if shares.copies(len(x)) is None:
-            return func(*args, **kwargs)
-        masks = func(torch.ones((shares.whole(len(x)), *x.shape[1:]), dtype=x.dtype, device=x.device), p, True)
-        return x * shares.part(masks)
+        training = kwargs.get("training", kwargs.get("train", args[2] if func in KINDS and len(args) > 2 else True))
+        return super().__torch_function__(func, types, args, kwargs) if training else func(*args, **kwargs)
+
+
+def _own_rows(x: Tensor, p: float, function: Any) -> Tensor:
+    """x with what the whole batch's masks drop of the rows here."""
+    if shares.copies(len(x)) is None:
+        return function(x, p, True)  # type: ignore[no-any-return]
+    # Masks are drawn in the order in which numbers lie in memory: the whole batch must lie as the rows here do.
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    like = {"dtype": x.dtype, "device": x.device}
+    ones = torch.empty_permuted((shares.whole(len(x)), *x.shape[1:]), order, **like).fill_(1)
+    masks = shares.part(function(ones, p, True))
+    return alpha_dropped(x, masks > 0, p) if KINDS[function].alpha else x * masks
