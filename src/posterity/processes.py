@@ -198,7 +198,7 @@ def _own_rows(x: Tensor, p: float, function: Any) -> Tensor:
         return function(x, p, True)  # type: ignore[no-any-return]
     # Masks are drawn in the order in which numbers lie in memory: the whole batch must lie as the rows here do.
     order = sorted(range(x.dim()), key=x.stride, reverse=True)
-    like = {"dtype": x.dtype, "device": x.device}
-    ones = torch.empty_permuted((shares.whole(len(x)), *x.shape[1:]), order, **like).fill_(1)
+    shape = (shares.whole(len(x)), *x.shape[1:])
+    ones = torch.empty_permuted(shape, order, dtype=x.dtype, device=x.device).fill_(1)
     masks = shares.part(function(ones, p, True))
     return alpha_dropped(x, masks > 0, p) if KINDS[function].alpha else x * masks
