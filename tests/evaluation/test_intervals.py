@@ -80,7 +80,7 @@ def test_dense_regressions_are_scored_by_position():
     flat = GaussianPrediction(prediction.means.reshape(3, -1, 1), prediction.variances.reshape(3, -1, 1))
     dense, rows = evaluation.scorecard(prediction, y), evaluation.scorecard(flat, y.reshape(-1, 1))
     assert rows["nll"] == pytest.approx(rows["nll_position"])
-    for name in set(rows) - {"nll", "coverage90_low", "coverage90_high"}:  # these go by row
+    for name in set(rows) - {"nll", "coverage90_low", "coverage90_high", "ause"}:  # these go by row, or by output
         assert dense[name] == pytest.approx(rows[name], rel=1e-9), name
 
 
@@ -91,6 +91,18 @@ def test_the_card_of_a_regression_holds_the_scores_and_more():
     losses = (prediction.mean - y).square().flatten()
     assert card["ause"] == evaluation.ause(losses, prediction.total.flatten(), root=True)
     assert card["total"] == pytest.approx(card["aleatoric"] + card["epistemic"])
+
+
+def test_the_sparsification_error_of_several_outputs_does_not_see_their_scales():
+    """Uncertainties that are the same for all rows rank nothing, whatever the outputs' units."""
+    y = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0])
+    both = GaussianPrediction(torch.zeros(1, 500, 2), torch.tensor([1.0, 100.0]).square().expand(1, 500, 2))
+    alone = [
+        evaluation.scorecard(GaussianPrediction(both.means[:, :, [c]], both.variances[:, :, [c]]), y[:, [c]])["ause"]
+        for c in range(2)
+    ]
+    assert evaluation.scorecard(both, y)["ause"] == pytest.approx(sum(alone) / 2)
+    assert min(alone) > 0.5
 
 
 def test_bad_levels_and_shapes_are_refused():

@@ -28,7 +28,8 @@ def scorecard(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None = 
     every row has one answer, `ece_expected` and `ece_limit` are what the ECE would be if the model were calibrated: on
     average, and in 95 of 100 cases at most (`calibrated_ece`).
 
-    Regression adds `nll_position` (per output), `width90`, `interval_score90`, `coverage_gap`, `quantile_gap`, `ause`,
+    Regression adds `nll_position` (per output), `width90`, `interval_score90`, `coverage_gap`, `quantile_gap`, `ause`
+    (the mean over outputs: ranked together, those of a larger scale would be the more uncertain and the more wrong),
     `coverage90_low` and `coverage90_high` (between which right intervals come in 95 of 100 cases, `coverage_range`),
     and the same means. Dense predictions are scored by position; `nll` alone is by datum.
 
@@ -86,7 +87,9 @@ def _of_classes(prediction: Any, y: Tensor, held_out: tuple[Any, Tensor] | None)
 
 def _of_numbers(prediction: Any, y: Tensor) -> dict[str, float]:
     low, high = prediction.interval(0.9)
-    squares = (prediction.mean.double() - y).square().flatten()
+    squares, total = (prediction.mean.double() - y).square(), prediction.total.double()
+    ranked = [(squares, total)] if squares.dim() < 2 else zip(squares.unbind(1), total.unbind(1), strict=True)
+    sparsification = [ause(loss.flatten(), doubt.flatten(), root=True) for loss, doubt in ranked]
     least, most = coverage_range(len(y))
     return {
         "coverage90": coverage(low, high, y),
@@ -96,6 +99,6 @@ def _of_numbers(prediction: Any, y: Tensor) -> dict[str, float]:
         "width90": float((high - low).double().mean()),
         "coverage_gap": coverage_gap(prediction, y),
         "quantile_gap": quantile_gap(prediction, y),
-        "ause": ause(squares, prediction.total.double().flatten(), root=True),
+        "ause": sum(sparsification) / len(sparsification),
         **{part: float(per_datum(getattr(prediction, part)).mean()) for part in PARTS},
     }
