@@ -174,7 +174,7 @@ def fit(
         functions["schedule_posterior"] = fingerprints.of_schedule(rates[1])
     if augment is not None:
         functions["augment"] = fingerprints.of_function(augment)
-    alike = None if checkpoint is None and processes == 1 else batches.memory
+    known = None if checkpoint is None and processes == 1 else batches.memory
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
@@ -192,7 +192,7 @@ def fit(
         augment=None if augment is None else _name(augment),
         seed=seed,
         size=batches.size,
-        data=None if alike is None else inputs.fingerprint([alike, validation]),
+        data=None if known is None else inputs.fingerprint([known, validation]),
         steps=steps,
         posterior=posterior.config(),
         likelihood={"name": type(posterior.likelihood).__name__, **posterior.likelihood.config()},
@@ -219,7 +219,8 @@ def fit(
             stack.callback(arrange, posterior.network, torch.contiguous_format)
         if found is not None:
             history, best = run.restore(found)
-        run.processes.agree(vars(run.settings) | {"checkpoint": run.count})
+        alike = {name: value for name, value in functions.items() if name != "augment"}  # which may know its process
+        run.processes.agree(vars(run.settings) | {"functions": alike, "checkpoint": run.count})
         done = run.since  # steps of the epoch that was stopped
         stack.enter_context(leave_as_found())
         held = None
