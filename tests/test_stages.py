@@ -27,7 +27,7 @@ def test_a_comparison_names_each_stage_in_a_line(tmp_path):
     assert result.exit_code == 0, result.output
     run = "[1/1] map, seed 0: "
     parts = ["training", "predicting the test rows", "predicting OOD inputs", "scoring", "predicting corrupted inputs"]
-    expected = [f"Reading {data}", *(run + part for part in parts), "Comparing the methods", "Drawing the report"]
+    expected = [f"Reading {data}", *(run + part for part in parts), "Summarising the scores", "Drawing the report"]
     assert lines(result.stderr) == [f"{line} …" for line in expected]
     result = CliRunner().invoke(
         app, ["evaluate", str(tmp_path / "o/models/map"), str(data), "--out", str(tmp_path / "e")]

@@ -208,6 +208,7 @@ def test_the_command_and_what_it_is_for(tmp_path):
     assert len(found["trials"]) == 4
     first = next(trial["nll"] for trial in found["trials"] if trial["number"] == 0)
     assert f"the first trial, of the defaults, has {first:.4f}" in done.output
+    assert f", trial {best['trial'] + 1} of 4" in done.output  # as [1/4] to [4/4], not from 0
     assert "is lower than on new ones" in done.output
     assert (tmp_path / "o" / "tuned.png").stat().st_size > 5_000
     arguments = ["--target", "w", "--epochs", "2", "--settings", str(tmp_path / "o" / "best.json")]

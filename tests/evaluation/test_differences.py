@@ -125,6 +125,13 @@ def test_splits_of_one_table_add_what_their_overlap_hides():
         assert found.half_width() == pytest.approx(stats.t.ppf(0.975, 2) * factor**0.5)
 
 
+@pytest.mark.parametrize(("rows", "level", "told"), [(5, 0.05, False), (6, 0.05, True), (6, 0.05 / 28, False)])
+def test_rows_that_all_differ_alike_tell_methods_apart_only_where_a_coin_would_not(rows, level, told):
+    """Five heads or five tails come up in one of 16 cases, six in one of 32."""
+    found = difference([[np.zeros(rows)]], [[np.ones(rows)]])
+    assert bool(found.gap > found.half_width(level)) is told
+
+
 def test_the_best_needs_no_correction_and_the_rest_is_corrected_by_what_is_left():
     asked = []
 

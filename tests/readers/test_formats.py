@@ -204,6 +204,15 @@ def test_dates_that_could_begin_with_day_or_month_are_warned_of():
         assert columns.fit("d", dates) is None
 
 
+def test_dates_of_which_some_begin_with_the_day_and_others_with_the_month_are_warned_of():
+    dates = np.array([f"{13 + i % 9}/01/2020" if i % 2 else f"01/{13 + i % 9}/2020" for i in range(N)], dtype=object)
+    said = (
+        "'d' is not read as dates: '14/01/2020' begins with the day, '01/13/2020' with the month. Write the year first"
+    )
+    with pytest.warns(UserWarning, match=said):
+        assert columns.fit("d", dates).kind == "category"
+
+
 def test_a_date_that_contradicts_the_order_of_training_is_told_of():
     column = columns.fit("d", np.array([f"{1 + i % 28}/{1 + i % 12}/2020" for i in range(N)], dtype=object))
     with pytest.warns(UserWarning, match=r"1 of 2 values are no date \(day, month, year\), such as '12/31/2020'"):

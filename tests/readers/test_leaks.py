@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from posterity import datasets
 
@@ -53,6 +54,22 @@ def test_rows_alike_by_chance_are_not_told_of(tmp_path):
     generator = np.random.default_rng(0)
     few = {"a": generator.integers(0, 3, N), "b": generator.choice(["x", "z"], N), "y": generator.integers(0, 2, N)}
     assert notes(tmp_path, pd.DataFrame(few)) == []
+
+
+def test_a_few_rows_alike_by_chance_are_not_told_of_where_columns_have_many_values(tmp_path):
+    generator = np.random.default_rng(4)
+    frame = pd.DataFrame({name: generator.integers(0, 18, N) for name in "ab"} | {"y": generator.integers(0, 9, N)})
+    assert notes(tmp_path, frame) == []
+    data = datasets.load(tmp_path / "t.csv", target="y")
+    train, test = ({*map(tuple, torch.column_stack(part).tolist())} for part in (data.train, data.test))
+    assert train & test  # which only by chance are alike
+
+
+def test_a_single_row_of_a_class_that_is_extreme_by_chance_is_not_told_of(tmp_path):
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({f"x{i}": generator.normal(size=N) for i in range(30)})
+    frame["y"] = (np.arange(N) == frame["x7"].argmax()).astype(int)
+    assert notes(tmp_path, frame) == []
 
 
 def test_a_column_that_numbers_the_rows_is_told_of(tmp_path):

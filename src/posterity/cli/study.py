@@ -85,7 +85,7 @@ class Study:
             runs.worth(records)
             seconds = time.perf_counter() - started
             result = self._metrics(first, {m: found for m, found in records.items() if found}, seconds)
-            with self.output.stage("Comparing the methods"):
+            with self.output.stage("Summarising the scores"):
                 self.comparison = self._comparison(first, records, result)
                 if len(self.comparison.methods) > 1:
                     result["best"] = winners(self.comparison)

@@ -95,7 +95,7 @@ def tune(
     defaults = next((t.value for t in search.finished if t.number == 0 and t.value is not None), None)
     beside = "" if defaults is None else f"; the first trial, of the defaults, has {defaults:.4f}"
     output.say(
-        f"Held-out NLL {best['nll']:.4f}, trial {best['trial']} of {len(search.finished)}{beside}. The lowest of "
+        f"Held-out NLL {best['nll']:.4f}, trial {best['trial'] + 1} of {len(search.finished)}{beside}. The lowest of "
         f"several on the same held-out rows is lower than on new ones. A picture: {out}/tuned.png"
     )
     # The best settings are those for just these: a rate that suits 5 epochs does not suit 100.

@@ -293,11 +293,8 @@ def fit(name: str, values: np.ndarray, common: str = "") -> Column | None:
     values = settled(formats.plain(values, decimal))
     kind = _kind(values, order)
     if kind == "category":
-        if example := formats.undecided_dates(values):
-            warnings.warn(
-                f"Column {name!r} is not read as dates: {example!r} could begin with the day or with the month. Write "
-                "the year first, as in 2026-11-19."
-            )
+        if why := formats.why_no_dates(values):
+            warnings.warn(f"Column {name!r} is not read as dates: {why}. Write the year first, as in 2026-11-19.")
         return _fit_category(name, labels(values), mostly_numbers(values), decimal)
     form = order if kind == "date" else decimal
     raw = _PARSERS[kind](values, order if kind == "date" else "")

@@ -148,26 +148,33 @@ def number(value: Any) -> float:
 
 def date_order(values: np.ndarray) -> str:
     """The order of day and month in a column's dates, where some show it and none contradicts them; else ""."""
-    found = {
-        "dmy" if dotted or first > 12 else "mdy"
-        for first, second, dotted in _days_and_months(values)
-        if dotted or max(first, second) > 12
-    }
+    found = _orders(values).keys() - {""}
     return found.pop() if len(found) == 1 else ""
 
 
-def undecided_dates(values: np.ndarray) -> str | None:
-    """An example, where most texts are dates of which none shows the order of day and month."""
-    pairs = _days_and_months(values)
-    if not pairs or 2 * len(pairs) < len(values) or any(dotted or max(pair) > 12 for *pair, dotted in pairs):
+def why_no_dates(values: np.ndarray) -> str | None:
+    """Why a column is not read as dates, where most texts are dates of which none shows the order, or some differ."""
+    found = _orders(values)
+    if {"dmy", "mdy"} <= found.keys():
+        why = f"{found['dmy'][0]!r} begins with the day, {found['mdy'][0]!r} with the month"
+    elif found.keys() == {""}:
+        why = f"{found[''][0]!r} could begin with the day or with the month"
+    else:
         return None
-    return next(value for value in values if isinstance(value, str) and _DATE.fullmatch(value.strip()))
+    return why if 2 * sum(map(len, found.values())) >= len(values) else None
 
 
-def _days_and_months(values: np.ndarray) -> list[tuple[int, int, bool]]:
-    """The first two numbers of the dates that end in a year, and whether points stand between them."""
-    found = [_DATE.fullmatch(value.strip()) for value in values if isinstance(value, str)]
-    return [(int(m[1]), int(m[3]), m[2] == ".") for m in found if m and len(m[1]) < 3 and len(m[4]) == 4]
+def _orders(values: np.ndarray) -> dict[str, list[str]]:
+    """The dates that end in a year, by the order that they show: "dmy", "mdy", or "" where they could have either."""
+    found: dict[str, list[str]] = {}
+    for value in values:
+        match = _DATE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or len(match[1]) > 2 or len(match[4]) != 4:
+            continue
+        first, second = int(match[1]), int(match[3])
+        order = "dmy" if match[2] == "." or first > 12 else "mdy" if second > 12 else ""
+        found.setdefault(order, []).append(value)
+    return found
 
 
 def days(value: Any, order: str = "") -> float:

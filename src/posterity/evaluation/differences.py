@@ -54,8 +54,12 @@ class Difference:
         """Half of the interval that holds the true difference with confidence 1 − level.
 
         Of one seed t·√rows. Of J seeds √(t² · seeds + t'² · shared), with J − 1 degrees of freedom in the first, as
-        for the sum of two variances that are known differently well; and no less than the rows alone give.
+        for the sum of two variances that are known differently well; and no less than the rows alone give. Infinite
+        where so few rows differ that all would do so in the same direction more often than the level: a coin has k
+        equal sides in 2 of 2^k cases, and a variance of 0 says nothing then.
         """
+        if 1 - math.log2(level) > self.freedom + 1:
+            return math.inf
         of_rows = student_quantile(level, self.freedom) ** 2 if self.freedom > 0 else math.inf
         least = of_rows * self.rows if self.rows else 0.0
         if self.runs < 2:

@@ -73,7 +73,8 @@ def _chance(comparison: Comparison, found: Mapping[str, Any]) -> str:
     limits = [limit for name in found if (limit := comparison.value(name, "ece_limit")) is not None]
     if not limits:
         return ""
-    return f": even calibrated confidences would have an ECE of up to {SCORES['ece'].text(max(limits))} on so many rows"
+    limit = SCORES["ece"].text(max(limits))
+    return f": even calibrated confidences would have an ECE of up to {limit} on so many rows, in 95 of 100 cases"
 
 
 def coverage(comparison: Comparison) -> Section | None:

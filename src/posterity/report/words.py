@@ -5,6 +5,8 @@ from posterity.wording import listed, number
 
 WORTH_A_WORD = 0.02
 """An ECE up to this is no reason to distrust a confidence, however many rows show it."""
+RISES = 1.05
+"""Times the uncertainty of inputs as they are, from which it is said to rise: less is written as 1.0."""
 ROUNDING = 1e-9
 
 
@@ -162,7 +164,7 @@ def _breaking(comparison: Comparison, name: str) -> list[str]:
                 how = "{} wrong ({} without it)" if key == "error" else "off by {} ({} without it)"
                 unsure = line["total"] / max(curve[0]["total"], 1e-12)
                 rises = f"its uncertainty is then {unsure:.1f} times as high"
-                warns = rises if unsure > 1 else "its uncertainty does not rise, so it does not warn you"
+                warns = rises if unsure >= RISES else "its uncertainty hardly rises, so it does not warn you"
                 told = f"{words.format(line['strength'])}, {name} is {how.format(*written)}; {warns}."
                 return [told.replace("%", " %")]
     return []
