@@ -77,6 +77,12 @@ def test_a_search_takes_mappings_and_maps_of_classes(tmp_path):
     assert len(found.finished) == 1
 
 
+def test_whole_numbers_that_are_no_classes_are_held_out_too(tmp_path):
+    x, y = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60)
+    found = tuning.Search("map", (x, y), lambda: torch.nn.Linear(3, 1), posterity.Gaussian, tmp_path, epochs=1)
+    assert (len(found.train[1]), len(found.held[1])) == (54, 6)
+
+
 def test_the_first_trial_is_the_librarys_defaults(tmp_path):
     found = search(tmp_path)
     found.run(1)

@@ -67,7 +67,7 @@ class Search:
         self.seed, self.options, self.optuna = seed, options, optuna
         self.space = posterity.methods()[method].space
         x, y = data
-        one_class = y.numel() == len(y) and not y.is_floating_point()
+        one_class = y.numel() == len(y) and isinstance(likelihood(), posterity.Categorical)
         parts = split(len(y), 0, labels=y.flatten().numpy() if one_class else None, part=HELD_OUT)
         self.train, self.held = ((inputs.take(x, rows), y[rows]) for rows in map(torch.as_tensor, parts))
         folder.mkdir(parents=True, exist_ok=True)
