@@ -267,6 +267,15 @@ def test_rows_count_by_their_weights():
         assert posterity.predict(student, x, 1).mean[0].item() == pytest.approx(0.8, abs=0.01)
 
 
+@pytest.mark.parametrize("likelihood", [posterity.Categorical(), posterity.Bernoulli(), posterity.Gaussian(std=0.3)])
+def test_rows_of_every_likelihood_take_weights(likelihood):
+    teacher = posterity.IBNN(seeded(mlp), seed=0)
+    teacher.likelihood = likelihood
+    data = inputs(), torch.zeros(64), torch.linspace(0.5, 1.5, 64)
+    student = posterity.distil(teacher, seeded(mlp, 1), data, **BRIEF)
+    assert len(posterity.predict(student, inputs(), 4).total) == 64
+
+
 def test_a_mapping_of_inputs_without_its_labels():
     class Keyword(nn.Module):
         def __init__(self):

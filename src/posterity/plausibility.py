@@ -13,11 +13,11 @@ from posterity.readings import BOTH, check_parts
 @contextlib.contextmanager
 def plausible(posterior: Posterior, batch: Batch) -> Iterator[None]:
     """Training with this batch in here: its parts are what they seem, and the network's outputs no probabilities."""
-    check_parts(batch.x, batch.y, batch.weight, posterior.network, posterior.likelihood)
+    check_parts(batch.x, batch.y, batch.weight, posterior.network)
     try:
         with watched(posterior):
             yield
     except Error as error:
-        if batch.weight is None or "do not fit" not in str(error):
+        if batch.weight is None or not any(why in str(error) for why in ("do not fit", "needs class indices")):
             raise
         raise Error(f"{error} {BOTH}") from error

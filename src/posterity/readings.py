@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from posterity.errors import Error
-from posterity.likelihoods import Categorical, Likelihood
 
 BOTH = (
     "Data of three parts are (x, y, weight), with one weight for each row, of shape [rows]; two inputs and their "
@@ -26,7 +25,7 @@ def check_weights(weight: Any, least: float = 0.0) -> None:
             raise Error(f"Weights of rows must be finite, not negative, and not all zero. {BOTH}")
 
 
-def check_parts(x: Any, y: Any, weight: Any, network: nn.Module, likelihood: Likelihood) -> None:
+def check_parts(x: Any, y: Any, weight: Any, network: nn.Module) -> None:
     """Refuse three parts of which the second may be inputs and the third targets."""
     if weight is None or not isinstance(y, Tensor):
         return
@@ -35,8 +34,6 @@ def check_parts(x: Any, y: Any, weight: Any, network: nn.Module, likelihood: Lik
         why = f"the network takes {len(needed)} inputs, {', '.join(needed)}"
     elif weight.dim() != 1 and (weight.numel() != len(weight) or y.is_floating_point()):
         why = f"the third, of shape {tuple(weight.shape)}, may be targets"
-    elif isinstance(likelihood, Categorical) and y.is_floating_point():
-        why = f"the second holds {y.dtype}, where {type(likelihood).__name__} needs class indices"
     else:
         return
     raise Error(f"The data have three parts, and {why}. {BOTH}")
