@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import posterity
 from common import generator, mlp, seeded
+from posterity.logits import looked_at
 
 METHODS = posterity.methods()
 BRIEF = {"epochs": 1, "batch_size": 16, "seed": 0, "progress": False}
@@ -39,7 +40,7 @@ def forms(*parts):
         (random(40, 1).abs(), nn.Linear(5, 5), posterity.Gaussian(), r"the third, of shape \(\d+, 1\), may be targets"),
         (random(40), nn.Linear(5, 5), posterity.Gaussian(), "not negative"),
         (random(40).abs(), nn.Linear(5, 1), posterity.Gaussian(), "do not fit"),
-        (random(40).abs(), nn.Linear(5, 3), posterity.Categorical(), "the second holds torch.float32"),
+        (random(40).abs(), nn.Linear(5, 3), posterity.Categorical(), "needs class indices"),
         (random(40).abs(), TwoInputs(), posterity.Categorical(), "the network takes 2 inputs, first, second"),
         (torch.arange(40) % 3, TwoInputs(), posterity.Categorical(), "it holds torch.int64"),
     ],
@@ -90,6 +91,21 @@ def test_a_network_that_ends_in_a_softmax_is_warned_of(method, end):
         assert len(warned) == (end == "softmax")
         assert all("Softmax" in text for text in warned)
     assert not posterior.network._forward_hooks or method == "ibnn"
+
+
+def test_logits_of_one_row_that_happen_to_sum_to_one_are_not_taken_for_probabilities():
+    """Of a thousand rows of logits of two classes a few have no negative one, and sum to 1 within a hundredth."""
+    posterior = posterity.MAP(nn.Identity())
+    outputs = torch.randn(1000, 2, generator=generator())
+    near = (outputs >= 0).all(1) & ((outputs.sum(1) - 1).abs() < 1e-2)
+    assert near.any()
+    assert not caught(lambda: [posterity.predict(posterior, row[None]) for row in outputs[near]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_are_known_in_every_precision(dtype):
+    outputs = torch.randn(64, 3, generator=generator()).to(dtype).softmax(1)
+    assert len(caught(lambda: list(looked_at([outputs[None]], posterity.Categorical())))) == 1
 
 
 @pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Sequential(nn.Sigmoid(), nn.Flatten(0)), nn.Identity()])
