@@ -272,6 +272,50 @@ def test_a_share_of_rows_that_interact_is_held_out_by_weight(make, recwarn):
     assert history[0]["nll"] == pytest.approx(float(surprise[trained].mean()), rel=1e-5)
 
 
+def test_rows_of_weight_zero_are_not_held_out_and_the_divergence_keeps_its_weight(recwarn):
+    """Of nodes of which a fifth has a label, the objective is that of those that are learned from."""
+    x, y, weight = rows(), labels(), torch.zeros(ROWS)
+    weight[::5] = 1.0
+    for share in (0.25, 0.875):
+        train, held = hold_out((x, y, weight), share, 0, interact=lambda x: True)
+        apart = [set(part[2].nonzero().flatten().tolist()) for part in (train, held)]
+        assert len(apart[1]) == 8 * share
+        assert apart[0] | apart[1] == set(range(0, ROWS, 5))
+        options = {"epochs": 1, "lr": 0.0, "beta": 1.0, "seed": 0, "progress": False}
+        posterior = posterity.BayesByBackprop(seeded(Attention), init_std=1e-8, seed=0)
+        history = posterity.fit(posterior, (x, y, weight), validation=share, **options)
+        surprise = F.cross_entropy(posterior.network(x), y, reduction="none").detach()
+        learned = sorted(apart[0])
+        assert posterior.training_size == len(learned)
+        assert history[0]["nll"] == pytest.approx(float(surprise[learned].mean()), rel=1e-4)
+        loss = float(surprise[learned].mean() + posterior.divergence().detach() / len(learned))
+        assert history[0]["loss"] == pytest.approx(loss, rel=1e-4)
+    assert not [w for w in recwarn if "sum to" in str(w.message)]
+
+
+class Gated(nn.Module):
+    """Rows meet behind a gate, which is closed until it is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate = nn.Linear(3, 3), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        h = self.first(x)
+        return h + self.gate * (h @ h.T).softmax(-1) @ h
+
+
+def test_rows_that_meet_only_after_training_stay_together_in_an_ensemble():
+    """What was found of functions that were drawn before training is not taken for those that are drawn later."""
+    posterior = posterity.DeepEnsemble(seeded(Gated), members=2, seed=0)
+    x = torch.randn(1500, 3, generator=generator())
+    posterity.predict(posterior, x)
+    with torch.no_grad():
+        posterior.flat.add_(0.5)
+    expected = torch.stack([function(x).softmax(-1) for function in posterior.draw(2).each()]).mean(0)
+    torch.testing.assert_close(posterity.predict(posterior, x).probs, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["ibnn", "dropout"])
 def test_several_training_draws_of_rows_that_interact_do_not_meet(name):
     posterior = METHODS[name](seeded(Graph), samples=3, seed=0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from posterity import folding, inputs
 from posterity.compiling import Compiled
 from posterity.device_checks import check_embeddings
-from posterity.interaction import keeps_whole, known
+from posterity.interaction import in_place_of_zeros, keeps_whole, known
 from posterity.memory import Memory
 from posterity.random_networks import draws_random_numbers, own_stream, warn
 from posterity.sites import Sites
@@ -171,7 +171,7 @@ class Functions(nn.Module):
             return self._one({}, None, x)
         self._prepare(x)
         own = {key: getattr(self, f"weight{index}")[0] for index, key in enumerate(self.keys)}
-        return self._one(own, None if self.noise is None else self.noise[0], x)
+        return self._one(own | in_place_of_zeros(own), None if self.noise is None else self.noise[0], x)
 
     def replace(self, name: str, values: Tensor) -> None:
         """Give each function a value of its own of a parameter or buffer, `[n, *shape]`; one for all where n is 1."""

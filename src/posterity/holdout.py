@@ -36,7 +36,8 @@ def hold_out(
 ) -> tuple[Any, Any]:
     """Split data in memory into a training and a validation part; data that are too few for "auto" stay whole.
 
-    Where rows interact both parts have the same inputs, all of them, and weights say which rows count.
+    Where rows interact both parts have the same inputs, all of them, and weights say which rows count; those of weight
+    0, as nodes without a label, are in neither part.
 
     Args:
         data: in memory.
@@ -49,22 +50,26 @@ def hold_out(
     memory, rows = everything.memory, everything.size
     if memory is None or rows is None:
         raise Error("A share can be held out of data in memory only: give validation data of their own.")
+    weight = None
+    generator = torch.Generator().manual_seed(numpy_seed(seed, 4))
+    order = torch.randperm(rows, generator=generator)
+    if interact(memory.x):
+        weight = torch.ones(rows) if memory.weight is None else memory.weight.flatten()
+        order = order[weight.detach().cpu()[order] > 0]
+    count = len(order)
     if share == "auto":
-        share = max(rows // 10, min(rows // 5, 50)) / rows
+        share = max(count // 10, min(count // 5, 50)) / count
         if not share:
             return data, None
     if isinstance(share, str) or not 0 < share < 1:
         raise Error(f"validation must be data, 'auto', or a share between 0 and 1; got {short(share)}.")
-    held = max(1, round(share * rows))
-    if held >= rows:
-        raise Error(f"{rows} rows are too few to hold out {share:.0%} of them.")
-    generator = torch.Generator().manual_seed(numpy_seed(seed, 4))
-    order = torch.randperm(rows, generator=generator)
+    held = max(1, round(share * count))
+    if held >= count:
+        raise Error(f"{count} rows are too few to hold out {share:.0%} of them.")
     y = memory.y
     if stratified and isinstance(y, Tensor) and y.numel() == rows:
         order = _evenly(order, y.detach().reshape(-1).cpu(), held, generator)
-    if interact(memory.x):
-        weight = torch.ones(rows) if memory.weight is None else memory.weight.flatten()
+    if weight is not None:
         split = order[held:].to(weight.device), order[:held].to(weight.device)
         weights = [rows / len(part) * torch.zeros_like(weight).index_copy(0, part, weight[part]) for part in split]
         return (memory.x, y, weights[0]), (memory.x, y, weights[1])
@@ -87,5 +92,5 @@ def _evenly(order: Tensor, y: Tensor, held: int, generator: torch.Generator) -> 
     start = float(torch.rand((), generator=generator, dtype=torch.float64))
     places = ((torch.arange(held, dtype=torch.float64) + start) * len(by_value) / held).long()
     chosen = by_value[places.clamp(max=len(by_value) - 1)]
-    rest = torch.ones(len(order), dtype=torch.bool).index_fill(0, chosen, False)
+    rest = torch.ones(len(y), dtype=torch.bool).index_fill(0, chosen, False)
     return torch.cat([chosen, order[rest[order]]])

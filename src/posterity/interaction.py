@@ -7,7 +7,7 @@ then those two alone: the outputs of the two must be the same each time, but for
 
 import enum
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -198,6 +198,16 @@ def _precisions(tensor: Tensor) -> Iterator[torch.dtype]:
         yield torch.get_autocast_dtype(device)
 
 
+def in_place_of_zeros(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Random values of those weights that are all zero: they hide what they multiply, until they are trained."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: 0.1 * torch.randn(value.shape, generator=generator).to(value)
+        for name, value in weights.items()
+        if value.is_floating_point() and not bool(value.any())
+    }
+
+
 def interact(posterior: "Posterior", x: Any, batch_size: int | None = None) -> Interaction:
     """How the rows of x are related in a posterior's network, in evaluation mode and without noise.
 
@@ -210,12 +220,7 @@ def interact(posterior: "Posterior", x: Any, batch_size: int | None = None) -> I
         rows = inputs.apply(rows, lambda t: t.to(like.device, like.dtype if t.is_floating_point() else t.dtype))
         return inputs.output(inputs.call(network, rows, weights), posterior.output)
 
-    generator = torch.Generator().manual_seed(0)
-    weights = {  # what starts at zero hides what it multiplies, until it is trained
-        name: 0.1 * torch.randn(p.shape, generator=generator).to(p)
-        for name, p in network.named_parameters()
-        if p.requires_grad and p.is_floating_point() and not bool(p.any())
-    }
+    weights = in_place_of_zeros({name: p for name, p in network.named_parameters() if p.requires_grad})
     with alone(), evaluation_mode(network), unnested(encoders(network)):
         found = find(network, output, x)[0]
         if batch_size is None or batch_size >= (inputs.rows(x) or 0):

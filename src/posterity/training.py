@@ -144,12 +144,14 @@ def fit(
     data, validation = (prepared_data(posterior, as_pair(part)) for part in (data, validation))
     rows = None if batch_size is None else count(batch_size, "batch_size")
     posterior.to(where)  # its network is tried on a few rows
+    part = 1.0  # of the rows, which is learned from
     if isinstance(validation, float | str):
         # Runs of before were not stratified, and go on with the rows that they have.
         stratified = found is None or "functions" in found.settings
         data, validation = hold_out(data, validation, seed, stratified, lambda x: interacts(posterior, x, rows))
-        if size is None and validation is not None and validation[0] is data[0]:  # held out by weight
-            size = int(data[2].count_nonzero())
+        if validation is not None and validation[0] is data[0]:  # held out by weight
+            left = int(data[2].count_nonzero())
+            size, part = left if size is None else size, left / len(data[2])
     rank, processes = team()
     batches = Batches(data, rows, True, where, rank, processes)
     batches.size = batches.size if size is None else count(size, "size")
@@ -159,7 +161,7 @@ def fit(
     if batches.memory is not None and trained_whole(posterior, batches.memory.x, rows, processes):
         batches.batch_size, batches.shuffle = batches.rows or 1, False
     if batches.memory is not None and batches.memory.weight is not None:
-        warn_of_weights(float(batches.memory.weight.sum()), int(batches.memory.weight.count_nonzero()))
+        warn_of_weights(part * float(batches.memory.weight.sum()), int(batches.memory.weight.count_nonzero()))
     look_at_targets(posterior.likelihood, data)
     steps = len(batches)
     if not steps:
