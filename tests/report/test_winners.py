@@ -203,6 +203,9 @@ def test_no_better_than_a_coin_is_not_marked():
     assert found.best("auroc_outside") == {"a"}
     assert any("a notices" in sentence for sentence in verdict(found))
     assert "★" not in report.page(noticing(a=0.55, b=0.4))
+    both = compared("auroc_outside", {"a": 0.1 + noise, "b": 0.11 + noise[::-1]}, goal=lambda loss: 1 - loss)
+    assert both.best("auroc_outside") == set()
+    assert "a and b notice data from elsewhere equally well, as far as can be told" in " ".join(verdict(both))
 
 
 def test_a_method_is_worth_networks_only_if_it_is_better_than_one():

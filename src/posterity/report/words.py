@@ -71,8 +71,9 @@ def _outside(comparison: Comparison) -> list[str]:
     if not alike:
         return []
     verb = "notices" if len(alike) == 1 else "notice"
+    how = "best" if comparison.best("auroc_outside") else "equally well, as far as can be told"
     values = _span(comparison, alike, "auroc_outside")
-    return [f"{listed(alike)} {verb} {comparison.outside} best (AUROC {values})."]
+    return [f"{listed(alike)} {verb} {comparison.outside} {how} (AUROC {values})."]
 
 
 def _span(comparison: Comparison, names: list[str], score: str) -> str:
