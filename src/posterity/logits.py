@@ -71,7 +71,8 @@ def _warning(outputs: Tensor, likelihood: Likelihood) -> str:
 
 
 def _sum_to_one(outputs: Tensor) -> bool:
-    """Whether outputs `[draws, batch, classes, ...]` are none negative, and sum to 1 over the classes."""
+    """Whether outputs `[draws, batch, classes, ...]` are none negative, and sum to 1 over the classes: some of many."""
+    outputs = outputs[:4, :256]
     if not outputs.is_floating_point() or not outputs.numel() or outputs.shape[2] < 2:
         return False
     rounding = max(1e-4, 2 * torch.finfo(outputs.dtype).eps)  # logits of a single row may sum to 1 by chance
