@@ -73,8 +73,8 @@ def _chance(comparison: Comparison, found: Mapping[str, Any]) -> str:
     limits = [limit for name in found if (limit := comparison.value(name, "ece_limit")) is not None]
     if not limits:
         return ""
-    limit = SCORES["ece"].text(max(limits))
-    return f": even calibrated confidences would have an ECE of up to {limit} on so many rows, in 95 of 100 cases"
+    most = SCORES["ece"].text(max(limits))
+    return f": even calibrated confidences would have an ECE of up to {most} on so many rows, in 95 of 100 cases"
 
 
 def coverage(comparison: Comparison) -> Section | None:
