@@ -239,6 +239,11 @@ def test_columns_are_put_in_words_as_the_table_had_them():
         features=["price"], columns=[Column("price", "number", mean=3e5, std=1e5, median=3e5)], target="y"
     )
     assert prices.decode(prices.inputs({"price": np.array([368_412.0])})) == [{"price": "368,400"}]
+    pixels = TablePreprocessing(
+        features=["pixel"], columns=[Column("pixel", "number", mean=5.3841, std=4.1873, median=5.0)], target="y"
+    )
+    values = np.array([0.0, 13.0, 0.001])  # in single precision the first comes back as -1.4e-7
+    assert [row["pixel"] for row in pixels.decode(pixels.inputs({"pixel": values}))] == ["0", "13", "0.001"]
 
 
 def test_the_gallery_spans_all_ranks_and_is_denser_where_data_are_uncertain():

@@ -109,6 +109,14 @@ def test_the_task_is_guessed_from_the_target(tmp_path, values, task, classes, ki
         assert sorted({*data.train[1].tolist()}) == list(range(len(classes)))
 
 
+def test_a_target_of_too_many_values_may_be_a_regression_only_if_these_are_numbers(tmp_path):
+    for values, advised in (([f"C{i:03}" for i in range(N)], False), (list(range(N)), True)):
+        path = csv(tmp_path, frame(y=values))
+        with pytest.raises(posterity.Error, match="50 values in 50 rows, too many for classes") as caught:
+            datasets.load(path, target="y", task="classification")
+        assert ("'regression'" in str(caught.value)) is advised
+
+
 def test_classes_are_split_evenly_and_a_single_row_trains(tmp_path):
     y = ["a"] * 30 + ["b"] * 10 + ["c"] * 2 + ["d"] + ["a"] * 7
     data = datasets.load(csv(tmp_path, frame(y=y)), target="y")

@@ -24,6 +24,7 @@ _ORDERS = {"dmy": " (day, month, year)", "mdy": " (month, day, year)"}
 _PARSED = 0.95  # of the texts in a column, for it to count as numbers or dates
 LARGEST = 1e100  # squares of larger numbers overflow, so they count as infinite
 _CLIP = 1e6  # standard deviations, so that float32 stays finite
+_ROUNDING = float(np.finfo(np.float32).eps)  # of mean and standard deviation: what is nearer to 0 is read as 0
 
 
 def is_text(values: np.ndarray) -> bool:
@@ -250,6 +251,7 @@ class Column:
             texts = ["missing" if name is None else name for name in self.categories]
             return [texts[int(row.argmax())] if row.any() else "another" for row in encoded]
         values = encoded[:, 0].astype(np.float64) * self.std + self.mean
+        values[np.abs(values) < _ROUNDING * (abs(self.mean) + self.std)] = 0.0
         gone = encoded[:, 1] > 0.5 if self.indicator else np.zeros(len(encoded), dtype=bool)
         return ["missing" if absent else self._text(value) for value, absent in zip(values, gone, strict=True)]
 

@@ -146,12 +146,13 @@ def _class_names(y: np.ndarray, target: str) -> list[str]:
     names = sorted({str(name) for name in column.labels(y)})
     if len(names) < 2:
         raise Error(f"The target {target!r} has only the class {names[0]!r}: there is nothing to tell apart.")
+    order = column.numbers(np.array(names, dtype=object))
     if len(names) > max(2, len(y) / 2):
+        instead = "" if np.isnan(order).any() else ", or ask for the task 'regression'"
         raise Error(
             f"The target {target!r} has {len(names)} values in {len(y)} rows, too many for classes: "
-            "name another target, or ask for the task 'regression'."
+            f"name another target{instead}."
         )
-    order = column.numbers(np.array(names, dtype=object))
     return names if np.isnan(order).any() else [names[i] for i in np.argsort(order, kind="stable")]
 
 

@@ -13,8 +13,9 @@ from posterity.wording import listed, number
 ABSTAINING = (
     "The test data were halved. One half set a threshold: answers more uncertain than that are withheld, so that at "
     "most the stated share of those given is wrong, with 95 % confidence{chosen}. The other half shows the share of "
-    "answers given, and of these the share that was wrong. A dash means that so few data cannot promise it. A set "
-    "holds the true class in at least 95 % of cases{chosen}; the fewer classes it needs, the better."
+    "answers given, and of these the share that was wrong. A dash means that it cannot be promised: there are too few "
+    "data, or too many of the answers are wrong however certain. A set holds the true class in at least 95 % of "
+    "cases{chosen}; the fewer classes it needs, the better."
 )
 INTERVALS = (
     "The test data were halved. One half stretched or shrank the method's intervals so that they hold the truth in at "
