@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from posterity import schedules, storage
 from posterity.errors import Error, require
-from posterity.optimisers import NOISE_RATE
 from posterity.posterior import Posterior, count, positive
 from posterity.predicting import predict
 from posterity.pretrained import from_pretrained, save_pretrained
@@ -120,7 +119,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         own = self.optimizer is None
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args)
         if own:
-            _separate(optimizer, self.posterior, self.args.learning_rate, self.lr_posterior)
+            size = self.model.size if isinstance(self.model, PosteriorModel) else None
+            _separate(optimizer, self.posterior, self.args.learning_rate, self.lr_posterior, size)
         return optimizer
 
     def _clip_grad_norm(self, model: nn.Module) -> Any:
@@ -144,12 +144,16 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
                 self.processing_class.save_pretrained(folder)
 
 
-def _separate(optimizer: torch.optim.Optimizer, posterior: Posterior, lr: float, lr_posterior: float | None) -> None:
+def _separate(
+    optimizer: torch.optim.Optimizer, posterior: Posterior, lr: float, lr_posterior: float | None, size: int | None
+) -> None:
     """Move the posterior's and the likelihood's parameters to groups with their own rates and no weight decay."""
-    rate = lr * posterior.relative_rate if lr_posterior is None else lr_posterior
-    rate *= posterior.rate if isinstance(optimizer, torch.optim.SGD) else 1.0
-    for parameters, its in ((posterior.variational(), rate), (posterior.likelihood.parameters(), NOISE_RATE * lr)):
-        wanted = {id(p) for p in parameters}
+    sgd = isinstance(optimizer, torch.optim.SGD)
+    for own in posterior.parameter_groups(size):
+        if own.decay:
+            continue
+        its = own.learning_rate(lr, lr_posterior, sgd) * (posterior.rate if sgd and own.variational else 1.0)
+        wanted = {id(p) for p in own.parameters}
         moved = [p for group in optimizer.param_groups for p in group["params"] if id(p) in wanted]
         for group in optimizer.param_groups:
             group["params"] = [p for p in group["params"] if id(p) not in wanted]

@@ -1,36 +1,41 @@
 """What moves the parameters in training: their groups, the optimiser, and the rate of each group."""
 
 import inspect
+import warnings
 from typing import Any
 
 import torch
 
 from posterity import schedules
 from posterity.errors import Error, short
+from posterity.parameter_groups import LR
 from posterity.posterior import Posterior
 
-#: The likelihood's noise is one number that starts far from its value: at the network's rate it would lag behind.
-NOISE_RATE = 10.0
+#: SGD hardly moves what training alone sets where `lr` is this part of its default.
+LOW = 0.1
 
 
-def groups(posterior: Posterior, lr: float, lr_posterior: float | None, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: the network's, the likelihood's, and the posterior's own."""
-    own = {id(p): p for p in posterior.variational()}
-    noise = {id(p): p for p in posterior.likelihood.parameters()}
-    rest = [p for p in posterior.parameters() if id(p) not in own and id(p) not in noise]
-    kinds = [
-        (rest, lr, weight_decay),
-        (list(noise.values()), NOISE_RATE * lr, 0.0),
-        (list(own.values()), lr * posterior.relative_rate if lr_posterior is None else lr_posterior, 0.0),
-    ]
-    found = [
-        {"params": trained, "lr": rate, "weight_decay": decay}
-        for parameters, rate, decay in kinds
-        if (trained := [p for p in parameters if p.requires_grad])
-    ]
+def groups(
+    posterior: Posterior, lr: float, lr_posterior: float | None, weight_decay: float, size: int, sgd: bool = False
+) -> list[dict[str, Any]]:
+    """The optimiser's groups: those of the posterior, each with its rate and its decay."""
+    found = posterior.parameter_groups(size)
     if not found:
         raise Error("There is nothing to train: no parameter requires a gradient.")
-    return found
+    if sgd and lr_posterior is None and lr < LOW * LR["sgd"] and any(g.variational and g.untrained for g in found):
+        warnings.warn(
+            f"SGD moves the posterior's own parameters at lr={lr:g} too, which leaves them near their random start: "
+            "give lr_posterior.",
+            stacklevel=4,
+        )
+    return [
+        {
+            "params": group.parameters,
+            "lr": group.learning_rate(lr, lr_posterior, sgd),
+            "weight_decay": weight_decay if group.decay else 0.0,
+        }
+        for group in found
+    ]
 
 
 def optimizer_of(kind: Any, groups: list[dict[str, Any]], lr: float) -> torch.optim.Optimizer:

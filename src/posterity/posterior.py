@@ -17,6 +17,7 @@ from posterity import inputs
 from posterity.errors import Error, short
 from posterity.functions import Functions
 from posterity.likelihoods import Categorical, Likelihood
+from posterity.parameter_groups import ParameterGroup, parameter_groups
 from posterity.state import ONE_AT_A_TIME, home, led, unchanged
 from posterity.streams import stream
 from posterity.wording import did_you_mean
@@ -95,7 +96,9 @@ class Posterior(nn.Module):
     #: What `posterity tune` varies: where an argument goes ("fit" or "posterior"), its name, and its range, which is
     #: searched on a logarithmic scale, or the list of its choices.
     space: tuple[tuple[Any, ...], ...] = (RATE,)
-    #: Factor on the posterior's learning rate under SGD, whose steps follow the scale of the gradient.
+    #: The same under SGD, whose steps follow the scale of the gradient.
+    sgd_rate: float = 1.0
+    #: Factor on the posterior's learning rate under SGD, with `lr_posterior` too.
     rate: float = 1.0
     #: Whether log-likelihood − `divergence` is a lower bound of the log evidence, by which models may be compared.
     bounds_evidence: bool = False
@@ -103,6 +106,11 @@ class Posterior(nn.Module):
     shares_statistics: bool = True
     #: N, the number of data in the training set of the last `fit`; None before one.
     training_size: int | None = None
+    #: Own parameters, by name, that start at the network's weights: their rate follows a low `lr`, as the network's.
+    at_weights: tuple[str, ...] = ()
+    #: The part of training over which β grows by default where held-out rows choose the epoch, which is one of the
+    #: rest, if early epochs are the best; None for the usual two thirds.
+    validation_ramp: float | None = None
     #: β · penalty / N of the last `loss`: what `fit` takes from it to tell of the likelihood.
     weighed: Tensor | None = None
 
@@ -184,6 +192,25 @@ class Posterior(nn.Module):
     def variational(self) -> Iterator[nn.Parameter]:
         """The parameters of the posterior itself: they take `lr_posterior` and no weight decay."""
         return iter(())
+
+    def own_rates(self, size: int | None = None) -> dict[str, float]:
+        """Own parameters, by name, whose rate is not `relative_rate`, with that rate over `lr`; `size` is N."""
+        return {}
+
+    def parameter_groups(self, size: int | None = None) -> list[ParameterGroup]:
+        """What is trained, in named groups with their rates: what `fit` and loops of one's own make optimisers of.
+
+        Args:
+            size: N, on which the rate of standard deviations depends.
+
+        Example:
+            >>> import posterity
+            >>> from torch import nn
+            >>> posterior = posterity.IBNN(nn.Linear(2, 3))
+            >>> [(group.name, group.rate) for group in posterior.parameter_groups(size=1000)]
+            [('network', 1.0), ('posterior', 10.0)]
+        """
+        return parameter_groups(self, size)
 
     def clip_gradients(self, norm: float) -> None:
         """Scale the gradient of all parameters down to this norm, where it is larger."""

@@ -30,6 +30,8 @@ from posterity.validation import FEWEST, measure
 
 #: Steps between two looks at the loss on a device, each of which waits for it.
 LOOK_EVERY = 50
+#: β that differs by no more than this part from its final value has reached it.
+SETTLED = 0.01
 
 
 class Run:
@@ -47,7 +49,10 @@ class Run:
         graph: bool = False,
         augment: Callable[[Any], Any] | None = None,
         optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
+        per_target: bool = False,
     ) -> None:
+        self.per_target = per_target
+        self.seen: Any = None
         self.posterior, self.settings, self.steps = posterior.to(device), settings, settings.steps
         self.accelerate, self.accelerator, self.beta = accelerate, accelerate.accelerator, beta
         with accelerate.turn():
@@ -56,7 +61,14 @@ class Run:
         arrange(posterior.network, self.layout)
         graph = graph and device.type == "cuda" and self.processes.count == 1 and self.accelerator.scaler is None
         self.objective: Any = self.processes.wrap(Objective(posterior, settings.size, augment, self.layout))
-        of = groups(posterior, settings.lr, settings.lr_posterior, settings.weight_decay)
+        of = groups(
+            posterior,
+            settings.lr,
+            settings.lr_posterior,
+            settings.weight_decay,
+            settings.size,
+            settings.optimizer == "sgd",
+        )
         self.optimizer = optimizer_of(optimizer, of, settings.lr)
         if callable(optimizer):
             own = settings.functions | {"optimizer": fingerprints.of_values(checkpoints.group_numbers(self.optimizer))}
@@ -89,11 +101,13 @@ class Run:
                 stacklevel=3,
             )
         for group, (rate, schedule) in zip(self.optimizer.param_groups, self.rates, strict=True):
+            now = rate * schedule(t) / self._targets(batch)
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate * schedule(t))
+                group["lr"].fill_(now)
             else:
-                group["lr"] = rate * schedule(t)
+                group["lr"] = now
         self.beta_now.fill_(self.beta(t))
+        self.seen = batch.x
         seed = numpy_seed(self.settings.seed, 2, self.count)
         first = contextlib.nullcontext() if self.count else plausible(self.posterior, batch)
         with self.accelerate.turn(), turn(self.sum.device, seed), first:
@@ -105,6 +119,10 @@ class Run:
             self._look(loss)
         self.count += 1
         self.since += 1
+
+    def _targets(self, batch: Batch) -> int:
+        """How many targets of a row the loss sums over, where the rate is for one of them."""
+        return max(1, batch.y.numel() // len(batch.y)) if self.per_target else 1
 
     def _time(self, since: int) -> float:
         """From 0 to 1, what part of training is done after so many steps of an epoch, which may have more."""
@@ -133,7 +151,7 @@ class Run:
         if scaler is not None:
             scaler.unscale_(self.optimizer)
         if self.settings.clip is not None:
-            self.posterior.clip_gradients(self.settings.clip)
+            self.posterior.clip_gradients(self.settings.clip * self._targets(batch))
         if self.looks:
             self._look(loss)
         if scaler is None:
@@ -237,6 +255,15 @@ class Run:
         self.nll.zero_()
         self.epochs, self.since = epoch, 0
         return record
+
+    def settled(self, record: Mapping[str, float]) -> bool:
+        """Whether an epoch's parameters may be kept: the divergence, where there is one, had its final weight.
+
+        Before that an epoch is chosen for how little the prior had to say yet.
+        """
+        total = max(1, self.settings.epochs * self.steps)
+        final = self.beta((total - 1) / total)
+        return not record["divergence"] or abs(record["beta"] - final) <= SETTLED * abs(final)
 
     def validate(self, data: Any, draws: int = FEWEST, shown: bool = False) -> float:
         """Mean negative log-likelihood of held-out data under so many draws, the same ones every time."""

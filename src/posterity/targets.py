@@ -10,7 +10,8 @@ from posterity import inputs
 from posterity.errors import Error
 from posterity.likelihoods import Categorical, Gaussian, Likelihood
 
-#: Targets whose mean or standard deviation is larger are warned of.
+#: Targets whose mean or standard deviation is larger, or whose standard deviation is smaller than one over it, are
+#: warned of.
 FAR = 30.0
 
 
@@ -29,9 +30,9 @@ def look_at_targets(likelihood: Likelihood, data: Any) -> None:
         return
     values = y.detach().double()
     mean, std = float(values.mean()), float(values.std())
-    if abs(mean) > FAR or std > FAR:
+    if abs(mean) > FAR or std > FAR or 0 < std < 1 / FAR:
         warnings.warn(
-            f"The answers have mean {mean:.3g} and standard deviation {std:.3g}, and a network starts at 0 and 1: "
+            f"The targets have mean {mean:.3g} and standard deviation {std:.3g}, and a network starts at 0 and 1: "
             "standardise them, and give predictions back their units by `rescale`. (The command line and "
             "PosteriorRegressor do it by themselves.)",
             stacklevel=3,

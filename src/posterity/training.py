@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from posterity import checkpoints, fingerprints, inputs, schedules
 from posterity.device_checks import assertions_explained
 from posterity.errors import Error, short
+from posterity.fit_checks import check_outcome, check_precision
 from posterity.history import History
 from posterity.holdout import as_pair, first_rows, hold_out
 from posterity.interaction import interacts, trained_whole
@@ -22,6 +23,7 @@ from posterity.likelihoods import Likelihood
 from posterity.loading import Batches, warn_of_weights
 from posterity.normalisation import trained_norms
 from posterity.objective import arrange
+from posterity.parameter_groups import LR, SGD_CLIP
 from posterity.posterior import Posterior, checked, count, positive, whole_seed
 from posterity.preparing import prepared_data
 from posterity.processes import Accelerate, team
@@ -30,10 +32,12 @@ from posterity.randomness import leave_as_found
 from posterity.run_settings import Settings
 from posterity.running import LOOK_EVERY, Run
 from posterity.storage import storable
-from posterity.streams import numpy_seed
+from posterity.streams import numpy_seed, stream
 from posterity.targets import look_at_targets
 from posterity.validation import improves, plan, warn_of_none
 
+#: Of a training whose length is not given: enough for a few hundred rows, whatever their number.
+STEPS = 5_000
 Callback = Callable[[dict[str, float], Posterior], None]
 
 
@@ -50,7 +54,7 @@ def fit(
     optimizer: str | Callable[[list[dict[str, Any]]], torch.optim.Optimizer] = "adam",
     schedule: schedules.Spec = "cosine",
     schedule_posterior: schedules.Spec | None = None,
-    beta: schedules.Spec = "linear",
+    beta: schedules.Spec | None = None,
     seed: int | None = None,
     size: int | None = None,
     device: str | torch.device = "auto",
@@ -79,13 +83,16 @@ def fit(
             network whose forward is `network(x.transpose(0, 1))`.
         likelihood: of y; a copy is attached to the posterior, and a learned noise is trained with it: it is
             `posterior.likelihood` that holds what was learned.
-        epochs: passes over the data; by default as many as make about 5,000 steps, between 5 and 500.
+        epochs: passes over the data; by default as many as make about 5,000 steps, and at least 5.
         batch_size: rows in a step; by default about a fortieth of the data, between 16 and 128. Of data in memory whose
             rows interact in the network's evaluation mode (attention between rows, graphs, batch normalisation without
             running statistics) every step has all rows, in their order, unless this is smaller.
-        lr: learning rate; by default 1e-3 for Adam, 0.05 for SGD.
-        lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factor
-            (10 for IBNN), which LIVI has too. A learned noise has ten times `lr`.
+        lr: learning rate; by default 1e-3 for Adam. For SGD 0.05 over the targets that the loss of a row sums over
+            (pixels, labels, outputs), with `clip` at 0.3 times their number.
+        lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factors
+            (10 for IBNN; `posterior.parameter_groups(N)` has all of them). What starts at random follows `lr` up, not
+            down: where a pretrained network is fine-tuned at 1e-5, it has the rate that belongs to 1e-3. So has a
+            learned noise, whose rate is ten times `lr` (under SGD, where nothing is held up, `lr`).
         weight_decay: on the network's parameters, never on variational ones.
         optimizer: "adam" (AdamW), "sgd" (Nesterov momentum 0.9), or a function that makes one of torch's from the list
             of parameter groups, each with its rate, from `lr`, and its decay:
@@ -94,7 +101,8 @@ def fit(
             which goes from 0 to 1.
         schedule_posterior: of `lr_posterior`, where it differs.
         beta: weight of the divergence: a number, ("linear", f) for a ramp from 0 to 1 over the first f of training
-            ("linear": f = 2/3, as in the iBNN paper), or a function of t.
+            ("linear": f = 2/3, as in the iBNN paper), or a function of t. By default "linear"; with `validation`
+            f = 0.05 for methods whose weights are points, or that fit closely (IBNN, LIVI, BayesByHypernet).
         seed: of all that is random here; the global generator is then left as it was.
         size: N, for data without a length: a stream, or a loader of whole batches.
         device: "auto", or a torch device.
@@ -106,9 +114,10 @@ def fit(
         clip: largest norm of the gradient.
         augment: a function that changes the inputs of every step, on the device (see `posterity.augmentation`).
         validation: data, or the share of the training data to hold out (by weight, where rows interact); the parameters
-            of the epoch with the lowest negative log-likelihood on it are kept. "auto" holds out a tenth, of fewer than
-            500 rows 50 or a fifth. It is measured with few draws, and every so many epochs that it costs about a third
-            of the training at most: the last one always is.
+            of the epoch with the lowest negative log-likelihood on it are kept, of those in which β had its final value
+            (methods without a divergence: of all). "auto" holds out a tenth, of fewer than 500 rows 50 or a fifth. It
+            is measured with few draws, and every so many epochs that it costs about a third of the training at most:
+            the last one always is.
         checkpoint: a folder: the run is saved there as it goes, and goes on from what it finds there; a run with other
             settings, or other data in memory, is refused. What workers of a loader draw that outlive an epoch
             (`persistent_workers=True`) is not drawn again.
@@ -129,8 +138,7 @@ def fit(
     """
     where = find_device(device)
     checked(posterior)
-    if any(p.dtype == torch.float16 for p in posterior.parameters()):
-        raise Error('A network in float16 cannot be trained: give network.float(), and precision="fp16" to fit.')
+    check_precision(posterior)
     if likelihood is not None and not isinstance(likelihood, Likelihood):
         raise Error(f"likelihood must be an object such as posterity.Categorical(); got {short(likelihood)}.")
     if likelihood is not None:
@@ -166,8 +174,11 @@ def fit(
     steps = len(batches)
     if not steps:
         raise Error("The data give no batch at all: a loader that drops its last batch may be left with none.")
-    epochs = max(5, min(500, math.ceil(5_000 / steps))) if epochs is None else count(epochs, "epochs", least=0)
+    epochs = max(5, math.ceil(STEPS / steps)) if epochs is None else count(epochs, "epochs", least=0)
     rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
+    if beta is None:
+        ramp = None if validation is None else posterior.validation_ramp
+        beta = "linear" if ramp is None else ("linear", ramp)
     functions = {
         "schedule": fingerprints.of_schedule(rates[0]),
         "beta": fingerprints.of_schedule(schedules.beta(beta)),
@@ -177,17 +188,17 @@ def fit(
     if augment is not None:
         functions["augment"] = fingerprints.of_function(augment)
     known = None if checkpoint is None and processes == 1 else batches.memory
+    sgd = isinstance(optimizer, str) and optimizer == "sgd"
+    by_default = sgd and lr is None
     settings = Settings(
         epochs=epochs,
         batch_size=batch_size,
-        lr=(0.05 if isinstance(optimizer, str) and optimizer == "sgd" else 1e-3)
-        if lr is None
-        else positive(lr, "lr", zero=True),
+        lr=LR["sgd" if sgd else "adam"] if lr is None else positive(lr, "lr", zero=True),
         lr_posterior=None if lr_posterior is None else positive(lr_posterior, "lr_posterior", zero=True),
         weight_decay=positive(weight_decay, "weight_decay", zero=True),
         optimizer=optimizer if isinstance(optimizer, str) else _name(optimizer),
         precision=precision,
-        clip=None if clip is None else positive(clip, "clip"),
+        clip=(SGD_CLIP if by_default else None) if clip is None else positive(clip, "clip"),
         schedule=_name(schedule),
         schedule_posterior=_name(schedule_posterior),
         beta=_name(beta),
@@ -216,6 +227,7 @@ def fit(
             graph,
             augment,
             optimizer,
+            by_default,
         )
         if run.layout == torch.channels_last:
             stack.callback(arrange, posterior.network, torch.contiguous_format)
@@ -262,7 +274,7 @@ def fit(
             if held is not None and held.due(epoch + 1, epochs):
                 with bar.stage("validation"):
                     record["validation"] = run.validate(validation, held.draws, shown)
-                if improves(record, best):
+                if run.settled(record) and improves(record, best):
                     best = {"validation": record["validation"], "epoch": epoch + 1, "state": run.snapshot()}
             history.append(record)
             save(end=epoch + 1 == epochs)
@@ -275,6 +287,8 @@ def fit(
         posterior.load_state_dict(best["state"])
         history.best = int(best["epoch"])
     posterior.eval()
+    with leave_as_found():
+        check_outcome(posterior, run.seen if run.processes.count == 1 else None, stream(seed, "check"))
     return history
 
 

@@ -93,6 +93,8 @@ class WeightPosterior(Posterior):
     they are, unless none that is chosen requires one. Its buffers (batch statistics) are the copy's own.
     """
 
+    at_weights = ("means", "centre")
+
     def __init__(
         self, network: nn.Module, *, samples: int = 1, layers: Selector = None, output: str | int | None = None
     ) -> None:

@@ -13,10 +13,10 @@ DEFAULTS = {
     "dropout": {"rate": 0.05, "samples": 1, "layers": None},
     "bbb": {
         "samples": 1, "prior_std": None, "prior": "gaussian", "share": 0.5, "narrow": 0.1, "centred": False,
-        "init_std": 0.0015, "parametrisation": "softplus", "estimator": "auto", "layers": None,
+        "init_std": 0.03, "parametrisation": "softplus", "estimator": "auto", "layers": None,
     },
     "mnf": {
-        "steps": 2, "hidden": 50, "samples": 1, "prior_std": None, "init_std": 0.0015, "init_noise": 0.1,
+        "steps": 2, "hidden": 50, "samples": 1, "prior_std": None, "init_std": 0.03, "init_noise": 0.1,
         "r": "estimate", "layers": None,
     },
     "bbh": {

@@ -22,6 +22,7 @@ from posterity.layers import Selector
 from posterity.likelihoods import wide
 from posterity.noises import ESTIMATORS, Noises
 from posterity.pairs import mirrored
+from posterity.parameter_groups import rate_of_stds
 from posterity.posterior import (
     RATE,
     SMALLEST,
@@ -58,9 +59,10 @@ class BayesByBackprop(WeightPosterior):
         narrow: r of the scale mixture; Blundell et al. searched 1 > r > e⁻⁸.
         centred: centre the prior on the given network's weights too, not on zero: for a network that is trained
             (Krishnan et al. 2020).
-        init_std: the standard deviations start at this times those of the prior. From a small start they grow at the
-            pace of the learning rate, and on few data stop short of the optimum of the bound, where a factorised
-            posterior of a wide network underfits; a higher `lr_posterior` or longer training goes there.
+        init_std: the standard deviations start at this times those of the prior. They have a rate of their own: as
+            many times that of the means as there are rows per weight, from 0.4 to 10. So they are at the optimum of the
+            bound where rows determine the weights, and stop short of it where they are few, for there a factorised
+            posterior of a wide network underfits; `lr_posterior`, which is that of both, or longer training goes there.
         parametrisation: what ρ is: "softplus", σ = softplus(ρ), or "log_variance", σ = exp(ρ/2) (Pawlowski et al.
             2017). A step of Adam moves log σ half as far by the second, so that the noise grows more slowly and the
             means have longer to fit: it matters where `init_std` is tiny.
@@ -101,7 +103,7 @@ class BayesByBackprop(WeightPosterior):
         share: float = 0.5,
         narrow: float = 0.1,
         centred: bool = False,
-        init_std: float = 0.0015,
+        init_std: float = 0.03,
         parametrisation: str = "softplus",
         estimator: str = "auto",
         layers: Selector = None,
@@ -194,6 +196,10 @@ class BayesByBackprop(WeightPosterior):
         """The network under the means of its weights."""
         weights = self.weights.split(kept(self.means).unsqueeze(0))
         return Functions(self.network, 1, weights=weights, output=self.output)
+
+    def own_rates(self, size: int | None = None) -> dict[str, float]:
+        """Standard deviations are faster than the means where there are more rows than weights, slower where fewer."""
+        return {"spreads": rate_of_stds(size, self.weights.size)}
 
     def describe(self) -> Description:
         """Every parameter, with the way its noise enters the training; buffers are not drawn."""

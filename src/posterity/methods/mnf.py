@@ -33,6 +33,7 @@ from posterity.flows import Couplings, groups
 from posterity.layers import Selector, features
 from posterity.likelihoods import Likelihood, wide
 from posterity.noises import Noises
+from posterity.parameter_groups import rate_of_stds
 from posterity.posterior import (
     RATE,
     Description,
@@ -65,7 +66,7 @@ class MNF(WeightPosterior):
         samples: S, training draws of all weights for each batch.
         prior_std: of the prior N(0, s²): a number, one for each weight, or None for 4/√fan-in where a weight has
             several axes, and 1 for vectors and embeddings; narrower ones underfit on validation splits.
-        init_std: where σ starts, as a part of the prior's standard deviation.
+        init_std: where σ starts, as a part of the prior's standard deviation; its rate is as in `BayesByBackprop`.
         init_noise: b, where the standard deviation of z starts; its mean starts at 1.
         r: "estimate" (above), or "paper": b₁·t with variance exp(−b₂·t), t = mean_j tanh(Σ_i c_i W_ij), and g.
         layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
@@ -96,7 +97,7 @@ class MNF(WeightPosterior):
         hidden: int = 50,
         samples: int = 1,
         prior_std: float | Sequence[float] | Tensor | None = None,
-        init_std: float = 0.0015,
+        init_std: float = 0.03,
         init_noise: float = 0.1,
         r: str = "estimate",
         layers: Selector = None,
@@ -156,6 +157,10 @@ class MNF(WeightPosterior):
             drawn = self._given(latent, generator)
             outputs = torch.stack([self.call(x, flat) for flat in drawn])
         return likelihood.log_prob(outputs, y), self._divergence(latent, drawn)
+
+    def own_rates(self, size: int | None = None) -> dict[str, float]:
+        """Standard deviations are faster than the means where there are more rows than weights, slower where fewer."""
+        return {"spreads": rate_of_stds(size, self.weights.size)}
 
     def describe(self) -> Description:
         """Every parameter is drawn, with a z where it is the weight of a Linear or a convolution; buffers are not."""

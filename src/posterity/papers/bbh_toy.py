@@ -31,6 +31,7 @@ from posterity import networks
 from posterity.datasets.toys import cubic_uniform
 from posterity.diagnostics.nuts import nuts, split_rhat
 from posterity.papers.bbh_cells import METHODS, SLIDES
+from posterity.papers.kept import kept, kept_rates
 from posterity.papers.reproduction import DEVIATIONS, Bench, Outcome, Table, verdict
 from posterity.plots.common import legend, panels
 from posterity.report.canvas import INK, color, described
@@ -174,7 +175,7 @@ def _maker(bench: Bench, settings: dict[str, Any]) -> Callable[[int, Path], dict
             torch.manual_seed(seed)
             network = networks.MLP(1, 1, [HIDDEN])
         build: Any = posterity.methods()[settings["method"]]
-        posterior = build(network, seed=seed, **settings["posterior"])
+        posterior = build(network, seed=seed, **kept(settings["method"], settings["posterior"]))
         history = posterity.fit(
             posterior,
             (x, y),
@@ -186,7 +187,7 @@ def _maker(bench: Bench, settings: dict[str, Any]) -> Callable[[int, Path], dict
             device="cpu",
             checkpoint=checkpoint,
             progress=bench.progress,
-            **settings["fit"],
+            **kept_rates(build, settings["fit"]),
         )
         draws = posterior.members if settings["method"] == "ensemble" else settings["draws"]
         with torch.no_grad():

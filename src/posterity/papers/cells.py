@@ -17,6 +17,7 @@ from posterity.datasets import files
 from posterity.datasets.data import split
 from posterity.evaluation import corruptions
 from posterity.papers.forgetful import ForgetfulMNF
+from posterity.papers.kept import kept, kept_rates
 from posterity.papers.outliers import Crops, outlier_scores, standardised, under_both_attacks, weight_summary
 from posterity.papers.reproduction import Bench
 from posterity.prediction import PARTS
@@ -134,7 +135,7 @@ class Cell:
             network = network.to("cuda" if cuda else "cpu")
             found["start"] = self._scored(posterity.MAP(network), test, seed)
         build: Any = METHODS[self.method]
-        posterior = build(network, seed=seed, **self.posterior)
+        posterior = build(network, seed=seed, **kept(self.method, self.posterior))
         history = posterity.fit(
             posterior,
             train,
@@ -145,7 +146,7 @@ class Cell:
             augment=Crops(self.crops) if self.crops else CropFlip(4, fill=black) if self.augment else None,
             progress=bench.progress,
             **how,
-            **fit,
+            **kept_rates(build, fit),
         )
         size = sum(p.numel() for p in posterior.parameters() if p.requires_grad)
         found |= {"train_seconds": history.seconds, "parameters": size, "tested": len(test[1])}
@@ -155,8 +156,8 @@ class Cell:
             found["weights"] = weight_summary(posterior, self.weighed, seed)
         if self.method == "dropout":  # the same network without dropout is the paper's row "SGD"
             found["undisturbed"] = self._scored(posterity.MAP(network), test, seed)
-        every, kept = -(-len(history) // 100), ("epoch", "nll", "divergence", "seconds")
-        return found | {"history": {key: history.column(key)[::every] for key in kept}}
+        every, columns = -(-len(history) // 100), ("epoch", "nll", "divergence", "seconds")
+        return found | {"history": {key: history.column(key)[::every] for key in columns}}
 
     def parts(self, bench: Bench) -> tuple[Any, tuple[Any, Tensor], list[float]]:
         """Training data, test inputs and answers as the network takes them, and what black is there."""
