@@ -22,10 +22,10 @@ from posterity.prediction import CategoricalPrediction, GaussianPrediction
 from posterity.report import Comparison
 from posterity.report.comparison import SCORES
 
-RUNS = 400
+RUNS = 300
 ROWS = 400
-POWER_RUNS = 300
-PILOT = 200
+POWER_RUNS = 200
+PILOT = 150
 LEVEL, POWER = 0.05, 0.8
 
 Found = tuple[dict[str, float], dict[str, list[np.ndarray]]]

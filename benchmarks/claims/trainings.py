@@ -17,7 +17,7 @@ from posterity.prediction import CategoricalPrediction
 from posterity.report import Comparison
 from posterity.report.words import verdict
 
-RUNS, STEPS, LR = 400, 150, 0.02
+RUNS, STEPS, LR = 250, 150, 0.02
 INPUTS, HIDDEN = 4, 16
 TRAIN, TEST, TABLE = 200, 1000, 500
 POPULATION = 20_000

@@ -101,6 +101,13 @@ def test_what_one_seed_shows_is_said_of_the_trained_networks():
     assert "networks trained here" not in said + report.page(many)
 
 
+@pytest.mark.parametrize(("seeds", "told"), [(2, True), (4, True), (5, False)])
+def test_few_seeds_are_said_to_tell_only_large_differences(seeds, told):
+    rows = np.random.default_rng(0).standard_normal((2, seeds, 50))
+    said = " ".join(verdict(compared("nll", {"map": 3 + rows[0], "ibnn": 3 + rows[1]})))
+    assert (f"With {seeds} seeds only large differences between methods can be told." in said) == told
+
+
 def test_of_methods_that_cannot_be_told_apart_the_quickest_is_named_and_why():
     noise = np.linspace(-1, 1, 100)  # over 100 rows, a standard error of 0.058
     near = compared("nll", {"ibnn": 2 + noise, "map": np.full(100, 2.1)}, map=3.0, ibnn=9.0)

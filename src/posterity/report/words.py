@@ -8,6 +8,8 @@ WORTH_A_WORD = 0.02
 RISES = 1.05
 """Times the uncertainty of inputs as they are, from which it is said to rise: less is written as 1.0."""
 ROUNDING = 1e-9
+SEEDS = 5
+"""With fewer, Student's t has so wide tails that only large differences between trainings are beyond chance."""
 
 
 def choice(comparison: Comparison) -> str | None:
@@ -101,13 +103,15 @@ def _price(comparison: Comparison, name: str) -> list[str]:
 
 
 def _trainings(comparison: Comparison) -> list[str]:
-    """What one seed cannot say, where it said that something is best."""
+    """What so few seeds cannot say: with one where something is said to be best, with some where nothing is."""
     score = "error" if comparison.task == "classification" else "rmse"
+    if 1 < comparison.seeds < SEEDS and len(comparison.tied("nll")) > 1:
+        return [f"With {comparison.seeds} seeds only large differences between methods can be told."]
     if comparison.seeds > 1 or not any(comparison.best(name) for name in ("nll", score, "auroc_outside")):
         return []
     return [
         "All this compares the networks trained here, one of each method: whether a method would be ahead if trained "
-        "again, only more seeds show (--seeds 5)."
+        f"again, only more seeds show (--seeds {SEEDS})."
     ]
 
 
