@@ -25,7 +25,7 @@ from posterity.report.comparison import SCORES
 RUNS = 300
 ROWS = 400
 POWER_RUNS = 200
-PILOT = 150
+PILOT = 200
 LEVEL, POWER = 0.05, 0.8
 
 Found = tuple[dict[str, float], dict[str, list[np.ndarray]]]
@@ -163,7 +163,8 @@ def true_winners(seed: int) -> list[Rate]:
         generator = torch.Generator().manual_seed(seed)
         pilot = [unequal(task, ROWS, generator) for _ in range(PILOT)]
         for score in scores:
-            gaps = np.array([each.difference("m0", "m1", score).gap for each in pilot])
+            evidence = (SCORES[score].evidence or (score,))[0]
+            gaps = np.array([each.difference("m0", "m1", evidence).gap for each in pilot])
             count = max(30, round(ROWS * (3 * gaps.std(ddof=1) / gaps.mean()) ** 2))
             named = [unequal(task, count, generator).best(score) == {"m0"} for _ in range(POWER_RUNS)]
             name = f"{SCORES[score].label} names the better of two, {task}, {count} rows, 1 seed"

@@ -33,8 +33,8 @@ def evidence(
     - `auroc_outside`: the share of the other sample that a row is on the wrong side of (DeLong et al., 1988).
     - `ece` and `coverage90`: the row's own gap, accuracy − confidence or hit − level, with the sign of its bin's gap.
       A bin's |gap| is too large by chance, the more so the fewer and the less certain its rows are. `ece_corrected` and
-      `coverage90_corrected` have the same rows less an estimate of that bias: a difference that is not there in both is
-      no difference.
+      `coverage90_corrected` have the same rows less an estimate of that bias; a difference of ECE that is not there in
+      both is no difference.
 
     Args:
         prediction: of the test rows
