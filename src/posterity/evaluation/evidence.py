@@ -31,10 +31,10 @@ def evidence(
     - `aurc`: the influence of a row on the area, Σ_{k ≥ r} (loss − R_k)/k + R_r, where r is its rank and R_k the mean
       loss of the k most certain rows.
     - `auroc_outside`: the share of the other sample that a row is on the wrong side of (DeLong et al., 1988).
-    - `ece` and `coverage90`: the row's own gap, accuracy − confidence or hit − level, with the sign of its bin's gap.
-      A bin's |gap| is too large by chance, the more so the fewer and the less certain its rows are. `ece_corrected` and
-      `coverage90_corrected` have the same rows less an estimate of that bias; a difference of ECE that is not there in
-      both is no difference.
+    - `coverage90`: hit − level, with the sign of the mean.
+    - `ece`: the row's own gap, accuracy − confidence, with the sign of its bin's gap. A bin's |gap| is too large by
+      chance, the more so the fewer and the less certain its rows are; `ece_corrected` has the same rows less an
+      estimate of that bias. A difference that is not there in both is no difference.
 
     Args:
         prediction: of the test rows
@@ -48,12 +48,12 @@ def evidence(
         found["rmse"] = [_root(rows["rmse"])]
         low, high = prediction.interval(LEVEL)
         hits = per_datum(((low <= y) & (y <= high)).double())
-        found |= _gaps("coverage90", hits - LEVEL, torch.zeros(len(hits), dtype=torch.long))
+        found["coverage90"] = [(hits - LEVEL) * (hits.mean() - LEVEL).sign()]
     else:
         seen = observed(prediction, y)
         wrong, confidence = seen.wrong, seen.probs.amax(dim=1).double()
         found = {name: [loss] for name, loss in rows.items()} | {"aurc": [_area(wrong, seen.total)]}
-        found |= _gaps("ece", 1 - wrong - confidence, bin_of(confidence, BINS))
+        found |= _gaps(1 - wrong - confidence, bin_of(confidence, BINS))
         found |= {name: [_by_datum(loss, seen.datum)] for name, (loss,) in found.items() if name != "nll"}
     if outside is not None:
         found["auroc_outside"] = _misranked(*(per_datum(uncertainty(p, "epistemic")) for p in (prediction, outside)))
@@ -66,7 +66,7 @@ def _root(squares: Tensor) -> Tensor:
     return root + (squares - squares.mean()) / (2 * root) if root > 0 else squares
 
 
-def _gaps(name: str, gaps: Tensor, bins: Tensor) -> dict[str, list[Tensor]]:
+def _gaps(gaps: Tensor, bins: Tensor) -> dict[str, list[Tensor]]:
     """Each row's gap with the sign of its bin's, and the same less the upward bias of the mean.
 
     The sum of a bin, with mean μ and standard deviation s, has E|·| = |μ| + s·b(|μ|/s), where b(m) = √(2/π)·exp(−m²/2)
@@ -77,7 +77,7 @@ def _gaps(name: str, gaps: Tensor, bins: Tensor) -> dict[str, list[Tensor]]:
     m = (sums.square() - squares).clamp_min(0).sqrt() / std.clamp_min(torch.finfo(std.dtype).tiny)
     bias = std * (math.sqrt(2 / math.pi) * torch.exp(-m.square() / 2) - 2 * m * torch.special.ndtr(-m))
     plain = gaps * sums.sign()[bins]
-    return {name: [plain], f"{name}_corrected": [plain - bias.sum() / len(gaps)]}
+    return {"ece": [plain], "ece_corrected": [plain - bias.sum() / len(gaps)]}
 
 
 def _area(loss: Tensor, doubt: Tensor) -> Tensor:

@@ -57,7 +57,6 @@ SCORES = {
         "how often the 90 % interval holds the truth: 90 % is right",
         goal=0.9,
         percent=True,
-        evidence=("coverage90_corrected",),
     ),
     "nll_calibrated": Score(
         "NLL, calibrated",
