@@ -217,6 +217,10 @@ def test_a_date_that_contradicts_the_order_of_training_is_told_of():
     column = columns.fit("d", np.array([f"{1 + i % 28}/{1 + i % 12}/2020" for i in range(N)], dtype=object))
     with pytest.warns(UserWarning, match=r"1 of 2 values are no date \(day, month, year\), such as '12/31/2020'"):
         column.encode(np.array(["12/31/2020", "31/12/2020"], dtype=object))
+    with pytest.raises(
+        posterity.Error, match=r"such as '12/31/2020', which is no date \(day, month, year\)\. In training"
+    ):
+        column.encode(np.array(["12/31/2020", "10/15/2020"], dtype=object))
 
 
 def test_an_estimator_reads_texts_of_a_data_frame_as_a_file(tmp_path):
