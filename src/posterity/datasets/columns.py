@@ -236,8 +236,8 @@ class Column:
         if gone.all() and len(found):
             raise Error(
                 f"The column {self.name!r} has no value that can be read, only such as {_brief(found[0])}, which is no "
-                f"{self.kind}{_ORDERS.get(self.format, '')}. In training no value of it was missing, so the model cannot "
-                "do without it."
+                f"{self.kind}{_ORDERS.get(self.format, '')}. In training no value of it was missing, so the model "
+                "cannot do without it."
             )
         instead = f"the training median, {self._text(self.median)}," if self.kind != "category" else "no category"
         warnings.warn(
