@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import posterity
 from common import generator, mlp, seeded
-from posterity.logits import looked_at
+from posterity.logits import checked_outputs
 
 METHODS = posterity.methods()
 BRIEF = {"epochs": 1, "batch_size": 16, "seed": 0, "progress": False}
@@ -105,7 +105,7 @@ def test_logits_of_one_row_that_happen_to_sum_to_one_are_not_taken_for_probabili
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_probabilities_are_known_in_every_precision(dtype):
     outputs = torch.randn(64, 3, generator=generator()).to(dtype).softmax(1)
-    assert len(caught(lambda: list(looked_at([outputs[None]], posterity.Categorical())))) == 1
+    assert len(caught(lambda: list(checked_outputs([outputs[None]], posterity.Categorical())))) == 1
 
 
 @pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Sequential(nn.Sigmoid(), nn.Flatten(0)), nn.Identity()])

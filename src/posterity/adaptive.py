@@ -25,7 +25,7 @@ from posterity.errors import Error
 from posterity.functions import Functions
 from posterity.interaction import keeps_whole
 from posterity.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, wide
-from posterity.logits import looked_at
+from posterity.logits import checked_outputs
 from posterity.posterior import Posterior, positive, randperm
 
 #: No row stops before so many draws: fewer say nothing of their spread.
@@ -67,7 +67,7 @@ class Rounds:
         for outputs, place in self._settle(x):
             # Every row of a mixture needs as many parts: a prefix that is repeated is the same mixture.
             often = self.numbers[-1] // len(outputs) if kind.by_draw else 1
-            done.append(kind.gather(looked_at([outputs] * often, self.likelihood), self.likelihood))
+            done.append(kind.gather(checked_outputs([outputs] * often, self.likelihood), self.likelihood))
             done[-1].samples = torch.full((len(place),), len(outputs))
             places.append(place)
         prediction = kind.join(done)

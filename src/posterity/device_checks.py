@@ -21,7 +21,7 @@ _LOCAL = threading.local()
 
 def can_check(values: Tensor) -> bool:
     """Whether the values of a tensor can be read here: not in a recorded step, nor where it must not wait for them."""
-    return not is_recorded(values) and not (values.is_cuda and getattr(_LOCAL, "unchecked", False))
+    return not is_recorded(values) and not (values.is_cuda and getattr(_LOCAL, "without_index_checks", False))
 
 
 def is_recorded(values: Tensor) -> bool:
@@ -30,14 +30,14 @@ def is_recorded(values: Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def unchecked() -> Iterator[None]:
+def without_index_checks() -> Iterator[None]:
     """Inside, nothing waits for a device: its labels and indices have been checked before."""
-    before = getattr(_LOCAL, "unchecked", False)
-    _LOCAL.unchecked = True
+    before = getattr(_LOCAL, "without_index_checks", False)
+    _LOCAL.without_index_checks = True
     try:
         yield
     finally:
-        _LOCAL.unchecked = before
+        _LOCAL.without_index_checks = before
 
 
 def check_embeddings(network: nn.Module) -> list[torch.utils.hooks.RemovableHandle]:

@@ -20,7 +20,7 @@ SHAPES = ("View", "Unsqueeze", "UnsafeView", "ReshapeAlias", "Squeeze", "Alias",
 
 
 @contextlib.contextmanager
-def watched(posterior: Posterior) -> Iterator[None]:
+def probability_warnings(posterior: Posterior) -> Iterator[None]:
     """Warn, once, where the network's outputs in here are probabilities."""
     warned = False
 
@@ -44,8 +44,8 @@ def watched(posterior: Posterior) -> Iterator[None]:
         hook.remove()
 
 
-def looked_at(parts: Iterable[Tensor], likelihood: Likelihood) -> Iterator[Tensor]:
-    """The same outputs `[draws, batch, ...]`; a single class is refused, and probabilities of classes are warned of."""
+def checked_outputs(parts: Iterable[Tensor], likelihood: Likelihood) -> Iterator[Tensor]:
+    """The same outputs `[draws, batch, ...]`; a single class raises, and probabilities of classes are warned of."""
     for number, outputs in enumerate(parts):
         if not number and isinstance(likelihood, Categorical) and outputs.dim() > 2:
             class_count(likelihood.by_class(outputs))

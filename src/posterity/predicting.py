@@ -15,7 +15,7 @@ from posterity.device_checks import assertions_explained
 from posterity.errors import Error
 from posterity.explaining import explained, sequence_first
 from posterity.functions import Functions
-from posterity.logits import looked_at
+from posterity.logits import checked_outputs
 from posterity.normalisation import shared_statistics
 from posterity.posterior import Posterior, as_generator, checked, count
 from posterity.prediction import GaussianPrediction, kind
@@ -167,7 +167,7 @@ def _of_rows(
                     bar.update(count=inputs.rows(part) or 0)
                 else:
                     stream = _counted(functions.stream(part), inputs.rows(part) or 0, each, bar)
-                    parts.append(make.gather(looked_at(stream, likelihood), likelihood).to(home))
+                    parts.append(make.gather(checked_outputs(stream, likelihood), likelihood).to(home))
                 if not parts[1:] and (why := sequence_first(posterior.network, part)):
                     if len(parts[0].total) != inputs.rows(part):
                         raise Error(why)

@@ -52,5 +52,5 @@ def warn() -> None:
 
 def own_stream(weights: Mapping[str, Tensor], noise: Tensor | None, x: Any) -> contextlib.AbstractContextManager[None]:
     """Inside, torch's generators are those of the function with these weights and this noise."""
-    told = [t.detach().reshape(-1)[:LOOKED_AT] for t in (*weights.values(), *([] if noise is None else [noise]))]
-    return seeded(torch.Generator().manual_seed(int(inputs.fingerprint(told), 16) >> 1), x)
+    tensors = [t.detach().reshape(-1)[:LOOKED_AT] for t in (*weights.values(), *([] if noise is None else [noise]))]
+    return seeded(torch.Generator().manual_seed(int(inputs.fingerprint(tensors), 16) >> 1), x)

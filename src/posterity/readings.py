@@ -14,7 +14,7 @@ BOTH = (
 
 
 def check_weights(weight: Any, least: float = 0.0) -> None:
-    """Refuse weights that are none, such as numbers of patients in the third place; their sum must be above `least`."""
+    """Reject weights that are none, such as numbers of patients in the third place; their sum must be above `least`."""
     if isinstance(weight, Tensor) and weight.numel():
         if not weight.is_floating_point():
             raise Error(
@@ -26,7 +26,7 @@ def check_weights(weight: Any, least: float = 0.0) -> None:
 
 
 def check_parts(x: Any, y: Any, weight: Any, network: nn.Module) -> None:
-    """Refuse three parts of which the second may be inputs and the third targets."""
+    """Reject three parts of which the second may be inputs and the third targets."""
     if weight is None or not isinstance(y, Tensor):
         return
     needed = _needed(network)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posterity import checkpoints, fingerprints, inputs, schedules
-from posterity.device_checks import embeddings_checked, unchecked
+from posterity.device_checks import embeddings_checked, without_index_checks
 from posterity.errors import Error
 from posterity.explaining import explained
 from posterity.graphs import Graph
@@ -20,7 +20,7 @@ from posterity.history import History
 from posterity.loading import Batch
 from posterity.objective import Objective, arrange, compiled, layout
 from posterity.optimisers import described, groups, optimizer_of, rates_of
-from posterity.plausibility import plausible
+from posterity.plausibility import first_step_checks
 from posterity.posterior import Posterior
 from posterity.processes import Accelerate, Processes
 from posterity.randomness import reseed, turn
@@ -109,7 +109,7 @@ class Run:
         self.beta_now.fill_(self.beta(t))
         self.seen = batch.x
         seed = numpy_seed(self.settings.seed, 2, self.count)
-        first = contextlib.nullcontext() if self.count else plausible(self.posterior, batch)
+        first = contextlib.nullcontext() if self.count else first_step_checks(self.posterior, batch)
         with self.accelerate.turn(), turn(self.sum.device, seed), first:
             loss = self.advance(batch).detach()
         own = loss if self.posterior.models == 1 else loss / self.posterior.models
@@ -165,7 +165,7 @@ class Run:
         """On a device labels and indices are checked in the first epoch, which sees them all: a check waits."""
         if self.sum.device.type == "cpu":
             return contextlib.nullcontext()
-        return unchecked() if self.epochs else embeddings_checked(self.posterior.network)
+        return without_index_checks() if self.epochs else embeddings_checked(self.posterior.network)
 
     def _gradient(self, objective: Any, x: Any, batch: Batch) -> Tensor:
         with self.accelerator.autocast(), explained(self.posterior.network, x):

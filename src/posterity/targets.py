@@ -16,7 +16,7 @@ FAR = 30.0
 
 
 def look_at_targets(likelihood: Likelihood, data: Any) -> None:
-    """Refuse answers of which none is observed; warn of real ones far from mean 0 and deviation 1.
+    """Reject targets of which none is observed; warn of real ones far from mean 0 and standard deviation 1.
 
     Networks start there, and take long to leave.
     """
