@@ -150,7 +150,8 @@ def fingerprint(x: Any) -> str:
     """What tells data apart: shapes and types of its tensors, and their bytes, or of large ones some of them."""
     digest = hashlib.blake2b(digest_size=8)
     for tensor in tensors(x):
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+        # A tensor of one number may have any stride: bytes need 1.
+        flat = tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
         digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(flat[:: len(flat) // LOOKED_AT + 1].cpu().contiguous().numpy().data)
     return digest.hexdigest()
