@@ -63,15 +63,15 @@ def test_standard_deviations_of_bayes_by_backprop_reach_the_optimum_of_mean_fiel
     assert not held_out or history.best > epochs * 0.6
 
 
-@pytest.mark.parametrize("name", ["bbb", "mnf"])
-def test_standard_deviations_have_a_rate_of_their_own(name):
+@pytest.mark.parametrize(("name", "fastest"), [("bbb", 10.0), ("mnf", 3.0)])
+def test_standard_deviations_have_a_rate_of_their_own(name, fastest):
     """Rows per weight, within bounds: four weights here."""
     posterior = posterity.methods()[name](layer(), seed=0)
     rates = {
         size: next(group.rate for group in posterior.parameter_groups(size) if group.name == "spreads")
-        for size in (1, 12, 1000)
+        for size in (1, 8, 1000)
     }
-    assert rates == {1: 0.4, 12: 3.0, 1000: 10.0}
+    assert rates == {1: 0.4, 8: 2.0, 1000: fastest}
 
 
 @pytest.mark.parametrize("name", posterity.methods())

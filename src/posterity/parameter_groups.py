@@ -69,11 +69,11 @@ def parameter_groups(posterior: "Posterior", size: int | None = None) -> list[Pa
     return [group for group in trained if group.parameters]
 
 
-def rate_of_stds(size: int | None, weights: int) -> float:
+def rate_of_stds(size: int | None, weights: int, fastest: float = FASTEST) -> float:
     """The rate of weights' standard deviations over that of their means: rows per weight, from 0.4 to 10.
 
     With more rows than weights the optimum of the bound is near, and worth going to. With more weights than rows it is
     a posterior that has given most of its weights up to the prior: on tables and digits it predicts worse than one
     whose standard deviations have stayed near their start.
     """
-    return min(FASTEST, max(SLOWEST, (weights if size is None else size) / weights))
+    return min(fastest, max(SLOWEST, (weights if size is None else size) / weights))

@@ -66,7 +66,8 @@ class MNF(WeightPosterior):
         samples: S, training draws of all weights for each batch.
         prior_std: of the prior N(0, s²): a number, one for each weight, or None for 4/√fan-in where a weight has
             several axes, and 1 for vectors and embeddings; narrower ones underfit on validation splits.
-        init_std: where σ starts, as a part of the prior's standard deviation; its rate is as in `BayesByBackprop`.
+        init_std: where σ starts, as a part of the prior's standard deviation; its rate is that of `BayesByBackprop`, up
+            to 3 times that of the means.
         init_noise: b, where the standard deviation of z starts; its mean starts at 1.
         r: "estimate" (above), or "paper": b₁·t with variance exp(−b₂·t), t = mean_j tanh(Σ_i c_i W_ij), and g.
         layers: whose parameters are drawn: a name pattern, a type of module, several of these, "first", "last", or a
@@ -159,8 +160,8 @@ class MNF(WeightPosterior):
         return likelihood.log_prob(outputs, y), self._divergence(latent, drawn)
 
     def own_rates(self, size: int | None = None) -> dict[str, float]:
-        """Standard deviations are faster than the means where there are more rows than weights, slower where fewer."""
-        return {"spreads": rate_of_stds(size, self.weights.size)}
+        """As in Bayes by Backprop, but at most 3: where they are wide before z has correlations, it finds none."""
+        return {"spreads": rate_of_stds(size, self.weights.size, fastest=3.0)}
 
     def describe(self) -> Description:
         """Every parameter is drawn, with a z where it is the weight of a Linear or a convolution; buffers are not."""
