@@ -254,5 +254,7 @@ def test_the_defaults_in_the_documentation_are_those_of_the_code():
     words = inspect.getdoc(posterity.fit)
     assert f"({posterity.IBNN.relative_rate:g} for IBNN)" in words
     assert '("linear": f = 2/3' in words
-    ramp = posterity.schedules.beta(inspect.signature(posterity.fit).parameters["beta"].default)
+    assert inspect.signature(posterity.fit).parameters["beta"].default is None
+    assert 'By default "linear"' in words
+    ramp = posterity.schedules.beta("linear")
     assert math.isclose(ramp(1 / 3), 0.5)
