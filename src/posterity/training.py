@@ -90,7 +90,7 @@ def fit(
         lr: learning rate; by default 1e-3 for Adam. For SGD 0.05 over the targets that the loss of a row sums over
             (pixels, labels, outputs), with `clip` at 0.3 times their number.
         lr_posterior: that of the variational parameters, per component; by default `lr` times the method's own factors
-            (10 for IBNN; `posterior.parameter_groups(N)` has all of them). What starts at random follows `lr` up, not
+            (10 for IBNN); `posterior.parameter_groups(N)` has all of them. What starts at random follows `lr` up, not
             down: where a pretrained network is fine-tuned at 1e-5, it has the rate that belongs to 1e-3. So has a
             learned noise, whose rate is ten times `lr` (under SGD, where nothing is held up, `lr`).
         weight_decay: on the network's parameters, never on variational ones.
