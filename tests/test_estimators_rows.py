@@ -52,7 +52,7 @@ def test_other_weights_are_those_of_the_likelihood():
 def test_the_noise_to_begin_with_is_in_the_units_of_y(several):
     table, y = frame()
     y, initial = (np.stack([y, 1000 * y], 1), [3.0, 2000.0]) if several else (y, 3.0)
-    still = {**TINY, "epochs": 1, "fit_options": {"lr": 1e-12}}
+    still = {**TINY, "epochs": 1, "fit_options": {"lr": 0.0}}
     std = PosteriorRegressor("map", likelihood=posterity.Gaussian(initial=initial), **still).fit(table, y)
     known = PosteriorRegressor("map", likelihood=posterity.Gaussian(std=initial), **still).fit(table, y)
     for model in (std, known):

@@ -88,3 +88,15 @@ def test_predict_draws_functions_that_share_what_they_give_back_at_once(monkeypa
     own = {p.data_ptr() for p in posterior.network.parameters()}
     assert places == [own]
     assert not own & {p.data_ptr() for p in draw(4).network.parameters()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_likelihood_given_to_two_fits_is_each_posteriors_own(method):
+    likelihood, x = posterity.Gaussian(initial=1.0), torch.randn(32, 5, generator=generator())
+    first, second = (METHODS[method](seeded(lambda: mlp(5, 1)), seed=0) for _ in range(2))
+    posterity.fit(first, (x, x[:, :1]), likelihood, epochs=1, seed=0, progress=False)
+    before = posterity.predict(first, x, 4, seed=0).std
+    posterity.fit(second, (x, 5 * x[:, :1]), likelihood, epochs=2, lr=0.1, seed=0, progress=False)
+    assert float(likelihood.log_std.detach()) == 0.0
+    assert float(second.likelihood.log_std.detach()) != float(first.likelihood.log_std.detach())
+    torch.testing.assert_close(posterity.predict(first, x, 4, seed=0).std, before, rtol=0, atol=0)

@@ -35,7 +35,10 @@ class ParameterGroup(NamedTuple):
     decay: bool = False
     """Whether weight decay applies."""
     untrained: bool = False
-    """Whether the values mean nothing at first, though the network may be pretrained: they do not follow a low `lr`."""
+    """Whether the values mean nothing at first, though the network may be pretrained: they do not follow a low `lr`.
+
+    With a rate of 0 they stay.
+    """
 
     def learning_rate(self, lr: float, lr_posterior: float | None = None, sgd: bool = False) -> float:
         """The group's rate where the network's is `lr`."""
@@ -43,7 +46,7 @@ class ParameterGroup(NamedTuple):
             return lr_posterior
         if sgd:
             return lr * self.sgd_rate
-        return self.rate * (max(lr, LR["adam"]) if self.untrained else lr)
+        return self.rate * (max(lr, LR["adam"]) if self.untrained and lr else lr)
 
 
 def parameter_groups(posterior: "Posterior", size: int | None = None) -> list[ParameterGroup]:

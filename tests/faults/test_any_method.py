@@ -129,17 +129,6 @@ def test_the_given_network_answers_as_before(method):
     torch.testing.assert_close(copy.deepcopy(network)(x).detach(), before, rtol=0, atol=0)
 
 
-def test_one_likelihood_given_to_two_fits_is_each_posteriors_own(method):
-    likelihood, x = posterity.Gaussian(initial=1.0), torch.randn(32, 5, generator=generator())
-    first, second = (method(seeded(lambda: mlp(5, 1)), seed=0) for _ in range(2))
-    posterity.fit(first, (x, x[:, :1]), likelihood, epochs=1, seed=0, progress=False)
-    before = posterity.predict(first, x, 4, seed=0).std
-    posterity.fit(second, (x, 5 * x[:, :1]), likelihood, epochs=2, lr=0.1, seed=0, progress=False)
-    assert float(likelihood.log_std.detach()) == 0.0
-    assert float(second.likelihood.log_std.detach()) != float(first.likelihood.log_std.detach())
-    torch.testing.assert_close(posterity.predict(first, x, 4, seed=0).std, before, rtol=0, atol=0)
-
-
 def test_two_posteriors_share_no_default(method):
     first, second = (method(seeded(mlp), seed=0) for _ in range(2))
     assert first.likelihood is not second.likelihood
