@@ -14,26 +14,19 @@ from posterity import errors
 ROOT = Path(__file__).parents[1]
 ALLOWED = {"torch", "numpy", "posterity"}
 SCRIPT = """
-import sys, time
+import sys
 import torch, numpy
 before = set(sys.modules)
-start = time.perf_counter()
 import posterity
-seconds = time.perf_counter() - start
 posterity.networks.LeNet, posterity.methods(), posterity.IBNN
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
-print(seconds, *sorted(loaded))
+print(*sorted(loaded))
 """
 
 
-def test_importing_loads_torch_and_numpy_alone_and_quickly():
-    runs = [
-        subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout.split()
-        for _ in range(3)
-    ]
-    for _, *loaded in runs:
-        assert set(loaded) <= ALLOWED
-    assert min(float(seconds) for seconds, *_ in runs) < 0.3
+def test_importing_loads_torch_and_numpy_alone():
+    loaded = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout.split()
+    assert set(loaded) <= ALLOWED
 
 
 def test_the_wheel_is_built_installed_and_works(tmp_path):

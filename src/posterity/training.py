@@ -80,7 +80,8 @@ def fit(
             that row twice, also against the prior, so weights are 1 in the mean where each row counts once. A mapping,
             or batches that are mappings, hold the targets as "labels" and the network's keyword arguments beside them.
             Rows are on axis 0, so recurrent layers and Transformers need `batch_first=True`, or a module around the
-            network whose forward is `network(x.transpose(0, 1))`.
+            network whose forward is `network(x.transpose(0, 1))`. The items of a Dataset may use a posterior, but not
+            wait for other threads that do.
         likelihood: of y; a copy is attached to the posterior, and a learned noise is trained with it: it is
             `posterior.likelihood` that holds what was learned.
         epochs: passes over the data; by default as many as make about 5,000 steps, and at least 5.
