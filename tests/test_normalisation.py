@@ -103,9 +103,13 @@ def test_statistics_that_suit_no_draw_are_mended():
 def test_the_check_tells_of_them():
     x = data()
     y = (x.mean((1, 2, 3)) > 1).long()
-    posterior = posterity.BayesByBackprop(seeded(Normed), layers="first", seed=0)
+    posterior = posterity.BayesByBackprop(seeded(Normed), layers="first", prior_std=0.3, seed=0)
     posterity.fit(posterior, (x, y), epochs=30, batch_size=100, lr=1e-2, seed=0, progress=False)
-    told = lambda: [s for s in posterity.diagnostics.check(posterior, x, y) if "batch normalisation" in s]  # noqa: E731
+
+    def told():
+        found = posterity.diagnostics.check(posterior, x, y, generator=generator())
+        return [sentence for sentence in found if "batch normalisation" in sentence]
+
     assert not told()
     posterior.network.norm.running_mean += 3.0
     assert told()

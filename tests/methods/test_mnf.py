@@ -273,7 +273,7 @@ def test_it_finds_a_correlated_posterior_and_its_bound_is_close_to_the_evidence(
     posterior = MNF(scenario.network(), samples=4, prior_std=scenario.prior_std, seed=0)
     data, likelihood = (scenario.x, scenario.y), posterity.Gaussian(std=scenario.noise)
     posterity.fit(
-        posterior, data, likelihood, epochs=3000, batch_size=200, lr=5e-3, seed=0, device="cpu", progress=False
+        posterior, data, likelihood, epochs=4000, batch_size=200, lr=5e-3, seed=0, device="cpu", progress=False
     )
     mean, variance = directional_moments(posterior)
     ratio = variance / scenario.exact()
