@@ -96,6 +96,17 @@ def test_an_epoch_is_kept_only_where_the_divergence_had_its_final_weight(name):
     assert history.column("beta")[0] < 0.1
 
 
+@pytest.mark.parametrize(("epochs", "part"), [(30, 2 / 3), (250, 0.4)])
+def test_a_short_run_ramps_beta_over_two_thirds_and_a_long_one_over_500_steps(epochs, part):
+    """In fewer steps of the ramp a hypernetwork is at the prior before it has met the data."""
+    x, y = linear(100)
+    held = x[:20], y[:20]
+    posterior = posterity.IBNN(nn.Linear(x.shape[1], 1), seed=0)
+    options = {"epochs": epochs, "batch_size": 20, "seed": 0, "progress": False, "validation": held}
+    betas = posterity.fit(posterior, (x, y), posterity.Gaussian(std=SIGMA), **options).column("beta")
+    assert sum(beta < 1 for beta in betas) == pytest.approx(part * epochs, abs=1)
+
+
 def test_a_ramp_that_ends_with_training_leaves_the_last_epoch():
     x, y = linear(40)
     history = posterity.fit(

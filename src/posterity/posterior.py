@@ -108,9 +108,9 @@ class Posterior(nn.Module):
     training_size: int | None = None
     #: Own parameters, by name, that start at the network's weights: their rate follows a low `lr`, as the network's.
     at_weights: tuple[str, ...] = ()
-    #: The part of training over which β grows by default where held-out rows choose the epoch, which is one of the
-    #: rest, if early epochs are the best; None for the usual two thirds.
-    validation_ramp: float | None = None
+    #: Steps over which β grows by default where held-out rows choose the epoch, which is one of the rest, if early
+    #: epochs are the best; None, or more than two thirds of training, for the usual two thirds.
+    validation_ramp: int | None = None
     #: β · penalty / N of the last `loss`: what `fit` takes from it to tell of the likelihood.
     weighed: Tensor | None = None
 

@@ -103,7 +103,8 @@ def fit(
         schedule_posterior: of `lr_posterior`, where it differs.
         beta: weight of the divergence: a number, ("linear", f) for a ramp from 0 to 1 over the first f of training
             ("linear": f = 2/3, as in the iBNN paper), or a function of t. By default "linear"; with `validation`
-            f = 0.05 for methods whose weights are points, or that fit closely (IBNN, LIVI, BayesByHypernet).
+            a ramp of 500 steps, where that is shorter, for methods whose weights are points, or that fit closely (IBNN,
+            LIVI, BayesByHypernet).
         seed: of all that is random here; the global generator is then left as it was.
         size: N, for data without a length: a stream, or a loader of whole batches.
         device: "auto", or a torch device.
@@ -179,7 +180,7 @@ def fit(
     rates = schedules.rate(schedule), schedules.rate(schedule_posterior or schedule)
     if beta is None:
         ramp = None if validation is None else posterior.validation_ramp
-        beta = "linear" if ramp is None else ("linear", ramp)
+        beta = "linear" if ramp is None else ("linear", min(2 / 3, ramp / max(1, epochs * steps)))
     functions = {
         "schedule": fingerprints.of_schedule(rates[0]),
         "beta": fingerprints.of_schedule(schedules.beta(beta)),

@@ -93,7 +93,7 @@ class BayesByHypernet(WeightPosterior):
         torch.Size([6, 5, 3])
     """
 
-    validation_ramp = 0.05
+    validation_ramp = 500
     space = (RATE, ("posterior", "prior_std", 0.1, 10.0), ("posterior", "jitter", 1e-3, 0.1))
     shares_statistics = False
     prior_std: Tensor

@@ -93,7 +93,7 @@ class IBNN(Posterior):
     prior_std: Tensor
     #: Noise must keep up with the weights: a high rate is what the paper calls crucial.
     relative_rate = 10.0
-    validation_ramp = 0.05
+    validation_ramp = 500
     space = (
         ("posterior", "components", [1, 2, 4, 8, 16, 32]),
         ("posterior", "init_std", 0.02, 0.8),

@@ -86,7 +86,7 @@ class LIVI(WeightPosterior):
     #: At the network's rate the spread lags behind the weight β of the entropy, and ends too small.
     relative_rate = 10.0
     shares_statistics = False
-    validation_ramp = 0.05
+    validation_ramp = 500
     space = (RATE, ("posterior", "noise_std", 1e-3, 0.3), ("posterior", "init_std", 0.01, 1.0))
     prior_stds: Tensor
     scales: Tensor
