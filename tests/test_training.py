@@ -196,7 +196,9 @@ def test_nan_in_the_data_is_named():
 def test_validation_keeps_the_best_epoch():
     x, y = data()
     posterior = make()
-    history = fit(posterior, data=(x, y), validation=(x, 2 - y), epochs=8, lr=0.05)  # it gets worse as it learns
+    history = fit(
+        posterior, data=(x, y), validation=(x, 2 - y), epochs=8, lr=0.05, beta=1.0
+    )  # it gets worse as it learns
     assert history.best == 1 + min(range(8), key=history.column("validation").__getitem__)
     nll = -float(posterity.predict(posterior, x, 15, generator()).log_prob(2 - y).mean())
     assert nll == pytest.approx(min(history.column("validation")), rel=0.3)
